@@ -1,0 +1,13 @@
+"""Names for the array types that cross package borders."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float32]
+Int32Array: TypeAlias = NDArray[np.int32]
+Uint64Array: TypeAlias = NDArray[np.uint64]
+ByteArray: TypeAlias = NDArray[np.uint8]

@@ -1,0 +1,177 @@
+"""The exceptions Ferrum raises on purpose: types with fields, one readable line each.
+
+FerrumError
+├── InvalidConfig              a configuration value or combination that cannot work
+├── UnknownComponent           a name that no registry table holds
+├── ModelError                 the model or its files
+│   ├── ModelNotFound          nothing answers to that model argument
+│   ├── DownloadFailed         a source could not be fetched, or came back wrong
+│   ├── MalformedCheckpoint    a weight file breaks its format
+│   ├── UnsupportedModel       a well-formed model that this build cannot run
+│   └── TokenizerError         vocabulary or tokenizer metadata that cannot be used
+├── InvalidRequest             the caller's request; the caller must change it
+│   ├── ContextLengthExceeded  prompt and output do not fit the context
+│   ├── ChatTemplateError      no template, or the template refused the messages
+│   └── DuplicateRequest       the id is active already
+├── QueueFull                  bounded waiting queue; try later
+├── ResourceExhausted          a finite resource (KV blocks, slots, memory) ran out
+├── EngineClosed               submitted while the engine is shutting down
+├── RequestCancelled           the caller went away or cancelled
+└── InternalError              our own bug, reported instead of hidden
+
+``str(error)`` is one line that says what, where and what to do. Nobody parses it: callers read the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FerrumError(Exception):
+    """Base of every error Ferrum raises deliberately."""
+
+
+class InvalidConfig(FerrumError):
+    """A configuration value or combination that cannot work; ``field`` names it."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class UnknownComponent(FerrumError):
+    """A table was asked for a name it does not hold; ``known`` lists what it does."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(sorted(known))
+        super().__init__(f"no {kind} named {name!r}; there are: {', '.join(self.known) or 'none'}")
+
+
+class ModelError(FerrumError):
+    """Something about the model or its files."""
+
+
+class ModelNotFound(ModelError):
+    """Nothing answers to ``model``; ``hint`` says what to try."""
+
+    def __init__(self, model: str, hint: str) -> None:
+        super().__init__(f"model {model!r} not found: {hint}")
+        self.model = model
+        self.hint = hint
+
+
+class DownloadFailed(ModelError):
+    """``source`` could not be fetched, or what came back is not what it should be."""
+
+    def __init__(self, source: str, problem: str) -> None:
+        super().__init__(f"cannot fetch {source}: {problem}")
+        self.source = source
+        self.problem = problem
+
+
+class MalformedCheckpoint(ModelError):
+    """The file at ``path`` breaks its format; ``problem`` names the key or tensor and the numbers."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class UnsupportedModel(ModelError):
+    """A well-formed model that this build cannot run; ``feature`` says what is missing."""
+
+    def __init__(self, model: str, feature: str) -> None:
+        super().__init__(f"{model}: {feature}")
+        self.model = model
+        self.feature = feature
+
+
+class TokenizerError(ModelError):
+    """Vocabulary or tokenizer metadata that cannot be used; ``key`` names the metadata key or file."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"tokenizer ({key}): {problem}")
+        self.key = key
+        self.problem = problem
+
+
+class InvalidRequest(FerrumError):
+    """The caller's request is wrong; ``param`` names the offending field when there is one."""
+
+    def __init__(self, problem: str, param: str | None = None) -> None:
+        super().__init__(f"{param}: {problem}" if param else problem)
+        self.problem = problem
+        self.param = param
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """``input_tokens + output_tokens`` does not fit ``capacity`` tokens."""
+
+    def __init__(self, capacity: int, input_tokens: int, output_tokens: int) -> None:
+        super().__init__(
+            f"the context holds {capacity} tokens, but the prompt has {input_tokens} "
+            f"and {output_tokens} more were asked for; shorten the prompt or lower max_tokens",
+            param="max_tokens" if input_tokens < capacity else "prompt",
+        )
+        self.capacity = capacity
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
+
+
+class ChatTemplateError(InvalidRequest):
+    """The model has no chat template, or its template refused these messages (``problem`` is its own text)."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, param="messages")
+
+
+class DuplicateRequest(InvalidRequest):
+    """A request with this id is active already."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request {request_id!r} is already active", param="request_id")
+        self.request_id = request_id
+
+
+class QueueFull(FerrumError):
+    """The waiting queue holds its limit; the request was refused without work."""
+
+    def __init__(self, waiting: int, limit: int, retry_after_s: float) -> None:
+        super().__init__(f"queue is full: {waiting} requests wait and the limit is {limit}; retry later")
+        self.waiting = waiting
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+
+
+class ResourceExhausted(FerrumError):
+    """A finite resource ran out: ``needed`` units of ``resource`` with ``available`` left."""
+
+    def __init__(self, resource: str, needed: int, available: int, advice: str = "") -> None:
+        super().__init__(f"{resource}: {needed} needed, {available} available{'; ' + advice if advice else ''}")
+        self.resource = resource
+        self.needed = needed
+        self.available = available
+        self.advice = advice
+
+
+class EngineClosed(FerrumError):
+    """The engine is shutting down or already closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine is shutting down and takes no new requests")
+
+
+class RequestCancelled(FerrumError):
+    """The request ended because its caller cancelled it or went away."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request {request_id!r} was cancelled")
+        self.request_id = request_id
+
+
+class InternalError(FerrumError):
+    """A bug of ours, reported instead of hidden."""

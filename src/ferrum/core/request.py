@@ -1,0 +1,90 @@
+"""A request as the engine takes it and the answers it gives. Knows nothing of HTTP, tokenizers or scheduling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ferrum.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Plain text: encoded with the tokenizer's own beginning token; its text never becomes a control token."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Token ids, used as they are."""
+
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages for the model's chat template (OpenAI's message objects: role, content, ...).
+
+    ``template_kwargs`` reach the template as variables. With ``continue_final_message`` the last message
+    (an assistant's) is left open for the model to go on with; otherwise a new assistant turn is opened.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    continue_final_message: bool = False
+
+
+Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """One thing to answer. ``request_id`` is unique among active requests."""
+
+    request_id: str
+    prompt: Prompt
+    sampling: SamplingParams = SamplingParams()
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended. EOS and STOP both read "stop" on the OpenAI wire."""
+
+    EOS = "eos"
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request. Completion counts every generated token, the end token included."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceResult:
+    """A finished answer: its text, the ids behind it, and the seed that reproduces it."""
+
+    request_id: str
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    seed: int
+    logit_digests: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChunk:
+    """A piece of a streamed answer. The last one carries ``result`` and no text; the rest carry text only."""
+
+    text: str
+    result: InferenceResult | None = None

@@ -1,0 +1,69 @@
+"""What a caller may ask of the choice of tokens. Knows nothing of logits, tokenizers or the engine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ferrum.core.errors import InvalidRequest
+
+MAX_STOP_STRINGS = 32
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a request's tokens are chosen and when it ends. Frozen; validated when built.
+
+    max_tokens   most tokens to generate; None = whatever the context leaves
+    temperature  0 = greedy (ties: lowest id)
+    top_k        keep the k most likely tokens; 0 = all
+    top_p        keep the smallest set of most likely tokens whose probability reaches this; 1 = all
+    min_p        drop tokens less likely than this share of the most likely one; 0 = none
+    seed         key of every draw; None = one is made and reported with the result
+    stop         texts that end the answer; the answer ends just before the earliest one
+    ignore_eos   end-of-sequence tokens do not end the answer and stay in the count (for benchmarks)
+
+    Raises InvalidRequest naming the parameter and its range.
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _require_integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        _require_number("temperature", self.temperature, 0.0, 100.0)
+        _require_integer("top_k", self.top_k, 0, 2**31 - 1)
+        _require_number("top_p", self.top_p, 0.0, 1.0)
+        if self.top_p == 0.0:
+            raise InvalidRequest("must be above 0 and at most 1, not 0", param="top_p")
+        _require_number("min_p", self.min_p, 0.0, 1.0)
+        if self.seed is not None:
+            _require_integer("seed", self.seed, -(2**63), MAX_SEED)
+        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+            raise InvalidRequest("must be a list of strings", param="stop")
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise InvalidRequest(f"at most {MAX_STOP_STRINGS} stop strings, not {len(self.stop)}", param="stop")
+        if any(not text for text in self.stop):
+            raise InvalidRequest("a stop string must not be empty", param="stop")
+
+
+def _require_integer(name: str, value: object, lowest: int, highest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"must be an integer, not {value!r}", param=name)
+    if not lowest <= value <= highest:
+        raise InvalidRequest(f"must be between {lowest} and {highest}, not {value}", param=name)
+
+
+def _require_number(name: str, value: object, lowest: float, highest: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(f"must be a number, not {value!r}", param=name)
+    if not math.isfinite(value) or not lowest <= value <= highest:
+        raise InvalidRequest(f"must be between {lowest:g} and {highest:g}, not {value:g}", param=name)

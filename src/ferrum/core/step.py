@@ -1,0 +1,68 @@
+"""One step of the engine as data: a StepPlan goes in, a StepResult comes out.
+
+The scheduler writes a StepPlan (which tokens of which sequences), the executor turns it into flat arrays and
+answers with one SampledToken for each part whose ``sampling`` is set. There is no split into prefill and decode:
+a part computes ``token_ids`` at consecutive positions, and a decode is a part of one token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingInstruction:
+    """How to choose the token that follows a part's last token.
+
+    ``seed`` and ``position`` (index of the chosen token in prompt + output) key the draw, so that the draw does
+    not depend on who else is in the step. Fields mean what they mean in SamplingParams.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SequencePart:
+    """The tokens of one sequence that a step computes.
+
+    ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last position.
+    ``sampling`` is None while the part does not reach the end of the known tokens.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    start_position: int
+    block_table: tuple[int, ...]
+    sampling: SamplingInstruction | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What one step computes; never empty, each request at most once."""
+
+    parts: tuple[SequencePart, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(part.token_ids) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """The token chosen for ``request_id``; ``logit_digest`` hashes the logits' bits when digests are on."""
+
+    request_id: str
+    token_id: int
+    logit_digest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One SampledToken for each part that asked for one, in the plan's order."""
+
+    tokens: tuple[SampledToken, ...]
