@@ -1,0 +1,94 @@
+"""What every runtime promises: flat arrays of one step in, chosen tokens out.
+
+A runtime owns the weights in its own layout and the KV arena, sized when it is built. It knows nothing of requests,
+scheduling or text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from ferrum.core.arrays import FloatArray, Int32Array, Uint64Array
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """Sampling instructions as columns, one entry per output row; see SamplingInstruction."""
+
+    temperature: FloatArray  # [num_outputs], 0 = greedy
+    top_k: Int32Array  # [num_outputs], 0 = all
+    top_p: FloatArray  # [num_outputs]
+    min_p: FloatArray  # [num_outputs]
+    seed: Uint64Array  # [num_outputs]
+    position: Int32Array  # [num_outputs], index of the token being chosen in prompt + output
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """One step as flat arrays. Rows of one sequence are consecutive and at consecutive positions."""
+
+    token_ids: Int32Array  # [num_tokens]
+    positions: Int32Array  # [num_tokens]
+    sequence_starts: Int32Array  # [num_sequences + 1], row ranges
+    block_tables: Int32Array  # [num_sequences, most blocks of any sequence], unused entries 0
+    output_rows: Int32Array  # [num_outputs], ascending rows whose logits are wanted
+    sampling: SamplingBatch | None  # None: no token is chosen (then ask for logits or digests)
+
+
+class LogitsDetail(IntEnum):
+    """What a step reports of the logits besides the chosen tokens."""
+
+    NONE = 0
+    DIGEST = 1
+    FULL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """``token_ids`` is empty without sampling; the other two are empty unless the detail asked for them."""
+
+    token_ids: Int32Array  # [num_outputs]
+    logit_digests: Uint64Array  # [num_outputs]
+    logits: FloatArray  # [num_outputs, vocabulary]
+
+
+class Runtime(Protocol):
+    """Runs steps of one model. ``run`` is called by one thread at a time.
+
+    ``numerics_id`` names everything that decides the bits of a result besides plan and weights.
+    ``keeps_same_tokens_law``: a result depends on the sequence alone, bit for bit (docs/decisions).
+    """
+
+    @property
+    def numerics_id(self) -> str: ...
+    @property
+    def keeps_same_tokens_law(self) -> bool: ...
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_tokens(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    def run(self, batch: StepBatch, detail: LogitsDetail = LogitsDetail.NONE) -> StepOutput:
+        """Computes the step, writing K and V of every row into its block.
+
+        Raises StepAborted when ``abort`` was called while it ran; nothing it wrote may then be relied on.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Makes a running step stop at the next operation; callable from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Frees arenas and threads; idempotent."""
+        ...
+
+
+class StepAborted(Exception):
+    """A step was given up because ``Runtime.abort`` was called."""
