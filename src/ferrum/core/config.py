@@ -1,0 +1,140 @@
+"""Configuration of the engine: frozen values, checked when built. Knows no files, flags or environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar, get_type_hints
+
+from ferrum.core.errors import InvalidConfig
+
+_Config = TypeVar("_Config")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Who runs, who waits and how much one step may do.
+
+    max_running_requests        most requests that share a step
+    max_waiting_requests        most requests that wait beside the running ones; one more is refused with QueueFull
+    max_waiting_tokens          most prompt tokens of all waiting requests together (one request may always wait)
+    max_num_batched_tokens      most tokens one step computes, decodes included
+    prefill_chunk_tokens        most prompt tokens of one request in one step
+    active_decode_prefill_chunk most prompt tokens of all requests in a step that also decodes
+    expected_output_tokens      KV room promised to a request that names no max_tokens when it is admitted; if it
+                                writes more, the youngest request may have to be preempted
+    """
+
+    max_running_requests: int = 16
+    max_waiting_requests: int = 512
+    max_waiting_tokens: int = 262_144
+    max_num_batched_tokens: int = 512
+    prefill_chunk_tokens: int = 256
+    active_decode_prefill_chunk: int = 128
+    expected_output_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            _require_count(f"scheduler.{each.name}", getattr(self, each.name))
+        if self.max_num_batched_tokens < self.max_running_requests:
+            raise InvalidConfig(
+                "scheduler.max_num_batched_tokens",
+                f"{self.max_num_batched_tokens} is below max_running_requests ({self.max_running_requests}): "
+                "every running request needs one token a step; raise it or run fewer requests",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class KvCacheConfig:
+    """The KV cache of an engine-managed executor; a plan-runtime executor brings its own.
+
+    num_blocks    blocks in the pool; None = what the executor says it has
+    block_tokens  tokens a block holds; None = what the executor says
+    """
+
+    num_blocks: int | None = None
+    block_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            _require_optional_count(f"kv_cache.{each.name}", getattr(self, each.name))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Everything the engine itself needs to know.
+
+    max_model_len          most tokens of prompt and output together; None = what the model and memory allow
+    memory_bytes           memory the model may use in all; None = a share of what is available
+    memory_utilization     that share, above 0 and at most 1
+    stream_buffer_chunks   chunks a stream holds for a slow reader before texts are joined
+    tokenizer_threads      threads that turn prompts into tokens
+    shutdown_drain_s       seconds that running requests get to end when the engine shuts down
+    logit_digests          report a digest of the logits' bits with every token (debugging; costs time)
+    scheduler, kv_cache    see SchedulerConfig and KvCacheConfig
+    """
+
+    max_model_len: int | None = None
+    memory_bytes: int | None = None
+    memory_utilization: float = 0.9
+    stream_buffer_chunks: int = 100
+    tokenizer_threads: int = 1
+    shutdown_drain_s: float = 30.0
+    logit_digests: bool = False
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    kv_cache: KvCacheConfig = field(default_factory=KvCacheConfig)
+
+    def __post_init__(self) -> None:
+        _require_optional_count("max_model_len", self.max_model_len)
+        _require_optional_count("memory_bytes", self.memory_bytes)
+        _require_number("memory_utilization", self.memory_utilization, 0.0, 1.0)
+        if self.memory_utilization == 0:
+            raise InvalidConfig("memory_utilization", "must be above 0 and at most 1, not 0")
+        _require_count("stream_buffer_chunks", self.stream_buffer_chunks)
+        _require_count("tokenizer_threads", self.tokenizer_threads)
+        _require_number("shutdown_drain_s", self.shutdown_drain_s, 0.0, 86_400.0)
+        if not isinstance(self.logit_digests, bool):
+            raise InvalidConfig("logit_digests", f"must be true or false, not {self.logit_digests!r}")
+
+
+def config_from_mapping(kind: type[_Config], values: Mapping[str, Any]) -> _Config:
+    """Builds a config (nested ones too) from plain values, as a file gives them.
+
+    Raises InvalidConfig for a key that ``kind`` does not have, or a value it does not take.
+    """
+    return _from_mapping(kind, values, prefix="")
+
+
+def _from_mapping(kind: type[_Config], values: Mapping[str, Any], prefix: str) -> _Config:
+    hints = get_type_hints(kind)
+    arguments: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if key not in hints:
+            raise InvalidConfig(name, f"no such setting; there are: {', '.join(sorted(hints))}")
+        if is_dataclass(hints[key]) and not isinstance(value, hints[key]):
+            if not isinstance(value, Mapping):
+                raise InvalidConfig(name, f"must be a table of settings, not {value!r}")
+            value = _from_mapping(hints[key], value, prefix=f"{name}.")
+        arguments[key] = value
+    return kind(**arguments)
+
+
+def _require_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidConfig(name, f"must be an integer, not {value!r}")
+    if value < 1:
+        raise InvalidConfig(name, f"must be at least 1, not {value}")
+
+
+def _require_optional_count(name: str, value: object) -> None:
+    if value is not None:
+        _require_count(name, value)
+
+
+def _require_number(name: str, value: object, lowest: float, highest: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidConfig(name, f"must be a number, not {value!r}")
+    if not lowest <= value <= highest:
+        raise InvalidConfig(name, f"must be between {lowest:g} and {highest:g}, not {value:g}")

@@ -1,0 +1,146 @@
+"""What happens in the engine, as values, and who may watch.
+
+The engine owns no counters and writes no files: it tells its observers. Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ferrum.core.request import FinishReason
+
+_log = logging.getLogger("ferrum.events")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSubmitted:
+    """A request reached the engine; nothing about it has been checked yet."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRejected:
+    """A request was refused before it could wait; ``error`` is the name of the exception's type."""
+
+    request_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestQueued:
+    """A request passed every check and waits for its turn."""
+
+    request_id: str
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAdmitted:
+    """A waiting request (new, or preempted before) joined the running ones."""
+
+    request_id: str
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPreempted:
+    """A running request gave its blocks back and waits again; ``recompute_tokens`` will be computed anew."""
+
+    request_id: str
+    recompute_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRan:
+    """One step: how long it took to write the plan, to run it, and to publish what came out."""
+
+    schedule_s: float
+    execute_s: float
+    publish_s: float
+    num_tokens: int
+    num_sequences: int
+    num_prefill_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed:
+    """A step raised; its requests were tried again one by one, and ``num_failed`` of them failed alone."""
+
+    error: str
+    num_sequences: int
+    num_failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The first token of a request was chosen, ``ttft_s`` after the request was submitted."""
+
+    request_id: str
+    ttft_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEmitted:
+    """A later token was chosen, ``gap_s`` after the one before it."""
+
+    request_id: str
+    gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished:
+    """A queued request ended, for whatever reason. Exactly one for each RequestQueued."""
+
+    request_id: str
+    reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutstandingAtClose:
+    """Our bug: a request ended and still held ``outstanding`` units of the named resources (a resource leak)."""
+
+    request_id: str
+    outstanding: dict[str, int]
+
+
+Event = (
+    RequestSubmitted
+    | RequestRejected
+    | RequestQueued
+    | RequestAdmitted
+    | RequestPreempted
+    | StepRan
+    | StepFailed
+    | FirstToken
+    | TokenEmitted
+    | RequestFinished
+    | OutstandingAtClose
+)
+
+
+class Observer(Protocol):
+    """Watches. Called on the thread where the thing happened; must be quick and may be called by several threads."""
+
+    def on(self, event: Event) -> None: ...
+
+
+class Observers:
+    """Tells every observer; one that raises is logged and left out from then on, so that watching cannot hurt."""
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._observers = tuple(observers)
+
+    def on(self, event: Event) -> None:
+        for observer in self._observers:
+            try:
+                observer.on(event)
+            except Exception:
+                _log.exception("observer %r failed on %r and is left out from now on", observer, event)
+                self._observers = tuple(other for other in self._observers if other is not observer)

@@ -1,0 +1,73 @@
+"""What every executor promises: a step plan in, the chosen tokens out. Knows nothing of requests' texts or queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from ferrum.core.step import StepPlan, StepResult
+
+
+class ResourceAuthority(StrEnum):
+    """Who owns the memory a request holds while it lives.
+
+    PLAN_RUNTIME    the executor: its KV and state arenas are sized from the plan
+    ENGINE_MANAGED  the engine's cache managers; the executor uses the handles it is given
+    """
+
+    PLAN_RUNTIME = "plan-runtime"
+    ENGINE_MANAGED = "engine-managed"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorCapacity:
+    """Sizes an executor was built with."""
+
+    num_blocks: int
+    block_tokens: int
+    context_length: int
+    vocabulary_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModelPlan:
+    """The plan an executor really runs: its identity (plan hash, weights digest, numerics id) and KV size."""
+
+    identity: str
+    kv_bytes_per_token: int
+
+
+class Executor(Protocol):
+    """Runs steps. ``execute`` is called by one thread at a time; ``abort`` by any.
+
+    Running a plan again computes the same thing again: a step that failed or was aborted may simply be repeated.
+    """
+
+    @property
+    def resource_authority(self) -> ResourceAuthority: ...
+    @property
+    def capacity(self) -> ExecutorCapacity: ...
+    @property
+    def resolved_plan(self) -> ResolvedModelPlan | None:
+        """The authoritative plan; a plan-runtime executor always has one."""
+        ...
+
+    def prepare_startup(self) -> None:
+        """Called once, before the first request: proves that a step works, or raises ModelError."""
+        ...
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Computes the plan; one SampledToken for each part with ``sampling``, in the plan's order.
+
+        Raises StepAborted (runtimes.protocol) when ``abort`` was called meanwhile; anything else is a failure.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Makes a running step give up soon; without one it does nothing that matters."""
+        ...
+
+    def close(self) -> None:
+        """Frees memory and threads; idempotent."""
+        ...
