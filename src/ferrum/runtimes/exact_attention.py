@@ -1,0 +1,118 @@
+"""Attention with the kernels' own arithmetic, to the last bit: "Attention" of docs/numerics.md.
+
+Online softmax over blocks of 32 keys (M. Milakov and N. Gimelshein, "Online normalizer calculation for
+softmax", 2018) in pieces of 128 that are merged in order, all counted from position 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ferrum.core.arrays import FloatArray, Int32Array
+from ferrum.core.float_math import exp32, fma32, lane_sum, soft_cap32
+
+BLOCK_KEYS: Final = 32
+PIECE_KEYS: Final = 128
+
+BoolArray = NDArray[np.bool_]
+
+
+def attention_exact(
+    q: FloatArray,
+    keys: NDArray[np.float16],
+    values: NDArray[np.float16],
+    positions: Int32Array,
+    *,
+    scale: float,
+    window: int | None = None,
+    soft_cap: float | None = None,
+) -> FloatArray:
+    """Causal attention of the rows of one sequence over its whole cache.
+
+    ``q`` [rows, heads, width] stands at ``positions`` [rows]; ``keys`` and ``values``
+    [positions, kv heads, width] hold every position from 0 to the last row's. Returns [rows, heads, width].
+    """
+    group = q.shape[1] // keys.shape[1]
+    scaled = q * np.float32(scale)
+    merged = _SoftmaxState.empty(q.shape)
+    for piece in range(0, int(positions.max()) + 1, PIECE_KEYS):
+        state = _SoftmaxState.empty(q.shape)
+        piece_sees_keys = np.zeros(len(q), np.bool_)
+        for start in range(piece, min(piece + PIECE_KEYS, len(keys)), BLOCK_KEYS):
+            block = slice(start, start + BLOCK_KEYS)
+            visible = visible_keys(positions, np.arange(len(keys), dtype=np.int32)[block], window)
+            rows = np.flatnonzero(visible.any(axis=1))
+            if len(rows) == 0:
+                continue
+            piece_sees_keys[rows] = True
+            block_keys = np.repeat(keys[block].astype(np.float32), group, axis=1)
+            block_values = np.repeat(values[block].astype(np.float32), group, axis=1)
+            scores = _scores(scaled[rows], block_keys, soft_cap)
+            state.put(rows, state.take(rows).with_block(scores, block_values, visible[rows]))
+        rows = np.flatnonzero(piece_sees_keys)
+        merged.put(rows, merged.take(rows).with_piece(state.take(rows)))
+    return merged.outputs / merged.total[..., None]
+
+
+def visible_keys(positions: Int32Array, key_positions: Int32Array, window: int | None) -> BoolArray:
+    """Which keys a query sees, [rows, keys]: its own position and earlier, ``window`` of them at most."""
+    distance = positions[:, None] - key_positions[None, :]
+    visible = distance >= 0
+    return visible if window is None else visible & (distance < window)
+
+
+def _scores(scaled: FloatArray, keys: FloatArray, soft_cap: float | None) -> FloatArray:
+    """[rows, heads, width] with [keys, heads, width] to [rows, heads, keys]."""
+    rows, heads, width = scaled.shape
+    scores: FloatArray = np.zeros((rows, heads, len(keys)), np.float32)
+    for d in range(width):
+        scores = fma32(scaled[:, :, d][..., None], keys[:, :, d].T[None], scores)
+    return scores if soft_cap is None else soft_cap32(scores, soft_cap)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SoftmaxState:
+    """Running maximum, sum of exponentials and weighted values of rows; ``put`` writes into the arrays."""
+
+    maximum: FloatArray  # [rows, heads]
+    total: FloatArray  # [rows, heads]
+    outputs: FloatArray  # [rows, heads, width]
+
+    @staticmethod
+    def empty(shape: tuple[int, ...]) -> _SoftmaxState:
+        return _SoftmaxState(
+            np.full(shape[:2], -np.inf, np.float32),
+            np.zeros(shape[:2], np.float32),
+            np.zeros(shape, np.float32),
+        )
+
+    def take(self, rows: NDArray[np.intp]) -> _SoftmaxState:
+        return _SoftmaxState(self.maximum[rows], self.total[rows], self.outputs[rows])
+
+    def put(self, rows: NDArray[np.intp], state: _SoftmaxState) -> None:
+        self.maximum[rows], self.total[rows], self.outputs[rows] = state.maximum, state.total, state.outputs
+
+    def with_block(self, scores: FloatArray, values: FloatArray, visible: BoolArray) -> _SoftmaxState:
+        """``scores`` [rows, heads, keys], ``values`` [keys, heads, width], ``visible`` [rows, keys]."""
+        mask = visible[:, None, :]
+        maximum = np.maximum(self.maximum, np.where(mask, scores, -np.inf).max(axis=-1)).astype(np.float32)
+        alpha = exp32(self.maximum - maximum)
+        weights = np.where(mask, exp32(scores - maximum[..., None]), np.float32(0)).astype(np.float32)
+        outputs = self.outputs * alpha[..., None]
+        for t in range(len(values)):
+            added = fma32(weights[:, :, t][..., None], values[t][None], outputs)
+            outputs = np.where(visible[:, t][:, None, None], added, outputs)
+        return _SoftmaxState(maximum, fma32(self.total, alpha, lane_sum(weights)), outputs)
+
+    def with_piece(self, piece: _SoftmaxState) -> _SoftmaxState:
+        maximum = np.maximum(self.maximum, piece.maximum)
+        kept, added = exp32(self.maximum - maximum), exp32(piece.maximum - maximum)
+        return _SoftmaxState(
+            maximum,
+            fma32(self.total, kept, piece.total * added),
+            fma32(self.outputs, kept[..., None], piece.outputs * added[..., None]),
+        )
