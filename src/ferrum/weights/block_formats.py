@@ -74,7 +74,8 @@ def dequantize(tensor: QuantizedTensor) -> FloatArray:
     if tensor.type is TensorType.F32:
         return tensor.data.view("<f4").reshape(tensor.shape)
     if tensor.type is TensorType.F16:
-        return tensor.data.view("<f2").astype(np.float32).reshape(tensor.shape)
+        with np.errstate(invalid="ignore"):
+            return tensor.data.view("<f2").astype(np.float32).reshape(tensor.shape)
     if tensor.type is TensorType.BF16:
         # bfloat16 is the upper half of a float32.
         return (tensor.data.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(tensor.shape)
@@ -167,8 +168,8 @@ def _k4_factors(packed: ByteArray) -> tuple[FloatArray, FloatArray]:
     """The eight six-bit factors and eight six-bit minimums in Q4_K's and Q5_K's 12 bytes: two of [blocks, 8].
 
     Bytes 0..3 hold factors 0..3 and bytes 4..7 minimums 0..3 in their low six bits. Bytes 8..11 hold the low
-    four bits of factors 4..7 (low half) and minimums 4..7 (high half); their high two bits are the top bits of
-    bytes 0..3 and 4..7.
+    four bits of factors 4..7 (low half) and minimums 4..7 (high half); their high two bits are on top
+    of bytes 0..3 and 4..7.
     """
     first, second, rest = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
     factors = np.concatenate([first & 63, (rest & 15) | ((first >> 6) << 4)], axis=1)
