@@ -1,0 +1,116 @@
+"""POST /v1/chat/completions, streamed and whole."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ferrum.core.errors import FerrumError
+from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk
+from ferrum.server.core_to_wire import FINISH_WORDS, usage_object
+from ferrum.server.disconnect import run_while_connected
+from ferrum.server.error_responses import answering_errors, error_response, json_response
+from ferrum.server.request_body import read_json_object
+from ferrum.server.server_context import ServerContext
+from ferrum.server.sse import DONE, EventStreamResponse, data_event
+from ferrum.server.unsupported_fields import CHAT_FIELDS, refuse_unsupported
+from ferrum.server.wire_schemas import ChatCompletionBody, parse_body
+from ferrum.server.wire_to_core import chat_prompt, sampling_params
+
+
+def chat_completions_router(context: ServerContext) -> APIRouter:
+    """The route over ``context``."""
+    router = APIRouter()
+
+    @router.post("/v1/chat/completions")
+    @answering_errors
+    async def create_chat_completion(request: Request) -> Response:
+        content = await read_json_object(request, context.options.max_body_bytes)
+        context.lifecycle.require_open()
+        refuse_unsupported(CHAT_FIELDS, content)
+        body = parse_body(ChatCompletionBody, content)
+        context.unknown_fields.note(body.model_extra or {})
+        try:
+            return await _answer(context, request, body)
+        except FerrumError as error:
+            return error_response(error, _wire_names(body))
+
+    return router
+
+
+def _wire_names(body: ChatCompletionBody) -> dict[str, str]:
+    names = {"prompt": "messages"}
+    if body.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    return names
+
+
+async def _answer(context: ServerContext, request: Request, body: ChatCompletionBody) -> Response:
+    completion = _Completion(
+        id=f"chatcmpl-{uuid.uuid4().hex}", created=int(time.time()), model=context.models.resolve(body.model)
+    )
+    max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    sampling = sampling_params(body, max_tokens, context.sampling_defaults)
+    inference = InferenceRequest(completion.id, chat_prompt(body), sampling)
+    if not body.stream:
+        result = await run_while_connected(request.receive, context.engine.infer(inference))
+        return json_response(completion.whole(result))
+    chunks = await run_while_connected(request.receive, context.engine.open_stream(inference))
+    has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    events = _events(completion, chunks, has_usage=has_usage)
+    opening = completion.chunk({"role": "assistant", "content": ""}, None)
+    return EventStreamResponse(opening, [chunks], events, context.options.ping_interval_s)
+
+
+async def _events(
+    completion: _Completion, chunks: AsyncIterator[StreamChunk], *, has_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    async for chunk in chunks:
+        if chunk.text:
+            yield completion.chunk({"content": chunk.text}, None)
+        if chunk.result is not None:
+            yield completion.chunk({}, FINISH_WORDS[chunk.result.finish_reason])
+            if has_usage:
+                yield completion.usage_chunk(chunk.result)
+            yield DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Completion:
+    """The fields that all objects of one answer share. ``created`` is in Unix seconds."""
+
+    id: str
+    created: int
+    model: str
+
+    def _object(self, kind: str, choices: list[dict[str, object]]) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        }
+
+    def whole(self, result: InferenceResult) -> dict[str, object]:
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": result.text, "refusal": None},
+            "logprobs": None,
+            "finish_reason": FINISH_WORDS[result.finish_reason],
+        }
+        return {**self._object("chat.completion", [choice]), "usage": usage_object([result.usage])}
+
+    def chunk(self, delta: dict[str, object], finish_word: str | None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_word}
+        return data_event(self._object("chat.completion.chunk", [choice]))
+
+    def usage_chunk(self, result: InferenceResult) -> bytes:
+        whole = self._object("chat.completion.chunk", [])
+        return data_event({**whole, "usage": usage_object([result.usage])})

@@ -1,0 +1,135 @@
+"""POST /v1/completions: plain text or token ids, one prompt or several, streamed and whole."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk, Usage
+from ferrum.server.completion_prompts import completion_prompts
+from ferrum.server.core_to_wire import FINISH_WORDS, usage_object
+from ferrum.server.disconnect import cancel_and_wait, run_while_connected
+from ferrum.server.engine_door import EngineDoor
+from ferrum.server.error_responses import answering_errors, json_response
+from ferrum.server.merged_streams import merge_streams
+from ferrum.server.request_body import read_json_object
+from ferrum.server.server_context import ServerContext
+from ferrum.server.sse import DONE, EventStreamResponse, close_streams, data_event
+from ferrum.server.unsupported_fields import COMPLETION_FIELDS, refuse_unsupported
+from ferrum.server.wire_schemas import CompletionBody, parse_body
+from ferrum.server.wire_to_core import COMPLETION_MAX_TOKENS, sampling_params
+
+
+def completions_router(context: ServerContext) -> APIRouter:
+    """The route over ``context``."""
+    router = APIRouter()
+
+    @router.post("/v1/completions")
+    @answering_errors
+    async def create_completion(request: Request) -> Response:
+        content = await read_json_object(request, context.options.max_body_bytes)
+        context.lifecycle.require_open()
+        refuse_unsupported(COMPLETION_FIELDS, content)
+        body = parse_body(CompletionBody, content)
+        context.unknown_fields.note(body.model_extra or {})
+        return await _answer(context, request, body)
+
+    return router
+
+
+async def _answer(context: ServerContext, request: Request, body: CompletionBody) -> Response:
+    completion = _Completion(
+        id=f"cmpl-{uuid.uuid4().hex}", created=int(time.time()), model=context.models.resolve(body.model)
+    )
+    max_tokens = body.max_tokens if body.max_tokens is not None else COMPLETION_MAX_TOKENS
+    sampling = sampling_params(body, max_tokens, context.sampling_defaults)
+    prompts = completion_prompts(body.prompt)
+    inferences = [
+        InferenceRequest(f"{completion.id}-{index}", prompt, sampling) for index, prompt in enumerate(prompts)
+    ]
+    if not body.stream:
+        results = await run_while_connected(request.receive, _infer_all(context.engine, inferences))
+        return json_response(completion.whole(results))
+    streams = await run_while_connected(request.receive, _open_all(context.engine, inferences))
+    has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    events = _events(completion, streams, has_usage=has_usage)
+    return EventStreamResponse(b"", streams, events, context.options.ping_interval_s)
+
+
+async def _infer_all(engine: EngineDoor, requests: Sequence[InferenceRequest]) -> list[InferenceResult]:
+    """All results in order; the first failure cancels the rest."""
+    tasks = [asyncio.create_task(engine.infer(request)) for request in requests]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel_and_wait(*tasks)
+
+
+async def _open_all(
+    engine: EngineDoor, requests: Sequence[InferenceRequest]
+) -> list[AsyncIterator[StreamChunk]]:
+    streams: list[AsyncIterator[StreamChunk]] = []
+    try:
+        for request in requests:
+            streams.append(await engine.open_stream(request))
+    except BaseException:
+        await close_streams(streams)
+        raise
+    return streams
+
+
+async def _events(
+    completion: _Completion, streams: Sequence[AsyncIterator[StreamChunk]], *, has_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    usages: list[Usage] = []
+    async for index, chunk in merge_streams(streams):
+        if chunk.text:
+            yield completion.chunk(index, chunk.text, None)
+        if chunk.result is not None:
+            usages.append(chunk.result.usage)
+            yield completion.chunk(index, "", FINISH_WORDS[chunk.result.finish_reason])
+    if has_usage:
+        yield completion.usage_chunk(usages)
+    yield DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Completion:
+    """The fields that all objects of one answer share. ``created`` is in Unix seconds."""
+
+    id: str
+    created: int
+    model: str
+
+    def _object(self, choices: list[dict[str, object]]) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        }
+
+    def whole(self, results: Sequence[InferenceResult]) -> dict[str, object]:
+        choices = [
+            _choice(index, result.text, FINISH_WORDS[result.finish_reason])
+            for index, result in enumerate(results)
+        ]
+        return {**self._object(choices), "usage": usage_object(result.usage for result in results)}
+
+    def chunk(self, index: int, text: str, finish_word: str | None) -> bytes:
+        return data_event(self._object([_choice(index, text, finish_word)]))
+
+    def usage_chunk(self, usages: Sequence[Usage]) -> bytes:
+        return data_event({**self._object([]), "usage": usage_object(usages)})
+
+
+def _choice(index: int, text: str, finish_word: str | None) -> dict[str, object]:
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_word}

@@ -1,0 +1,32 @@
+"""What the server asks of an engine. The server knows no more of it than this."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk
+
+
+class EngineDoor(Protocol):
+    """An engine as its HTTP clients see it.
+
+    Cancelling the task that awaits ``infer``, or closing the iterator of ``open_stream``, cancels the request
+    within one step. Both raise InvalidRequest, QueueFull or EngineClosed for a request that is not taken.
+    """
+
+    async def infer(self, request: InferenceRequest) -> InferenceResult: ...
+
+    async def open_stream(self, request: InferenceRequest) -> AsyncIterator[StreamChunk]:
+        """Returns once the request is accepted, long before its first token."""
+        ...
+
+    async def shutdown(self, drain_s: float) -> None: ...
+
+    @property
+    def registry(self) -> CollectorRegistry: ...
+
+    @property
+    def death_reason(self) -> str | None: ...

@@ -1,0 +1,137 @@
+"""Errors to HTTP: the status, OpenAI's error object, and the guard around every endpoint.
+
+The one place that knows a status for an error. A bug of ours is logged with its traceback, and the answer
+has none.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from ferrum.core.errors import (
+    ChatTemplateError,
+    ContextLengthExceeded,
+    DuplicateRequest,
+    EngineClosed,
+    FerrumError,
+    InvalidRequest,
+    QueueFull,
+    RequestCancelled,
+    ResourceExhausted,
+)
+from ferrum.server.wire_errors import BodyTooLarge, UnknownModel
+
+log = logging.getLogger("ferrum.server")
+
+# Nobody receives it: the client is gone. nginx's number for that, for access logs.
+CLIENT_CLOSED_REQUEST = 499
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """How one type of error looks on the wire."""
+
+    status: int
+    type: str
+    code: str | None = None
+
+
+INVALID = "invalid_request_error"
+UNAVAILABLE = "service_unavailable_error"
+
+# The first entry whose type matches decides, so subclasses stand before their bases.
+KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
+    (BodyTooLarge, ErrorKind(413, INVALID, "request_too_large")),
+    (UnknownModel, ErrorKind(404, INVALID, "model_not_found")),
+    (ContextLengthExceeded, ErrorKind(400, INVALID, "context_length_exceeded")),
+    (ChatTemplateError, ErrorKind(400, INVALID, "chat_template_error")),
+    (DuplicateRequest, ErrorKind(409, INVALID, "duplicate_request")),
+    (InvalidRequest, ErrorKind(400, INVALID)),
+    (QueueFull, ErrorKind(429, "rate_limit_error", "queue_full")),
+    (ResourceExhausted, ErrorKind(503, UNAVAILABLE, "resource_exhausted")),
+    (EngineClosed, ErrorKind(503, UNAVAILABLE, "shutting_down")),
+    (RequestCancelled, ErrorKind(503, UNAVAILABLE, "cancelled")),
+)
+INTERNAL = ErrorKind(500, "internal_server_error", "internal_error")
+INTERNAL_MESSAGE = "internal error; the server's log has the details"
+
+
+def error_kind(error: BaseException) -> ErrorKind:
+    """The wire form of ``error``; anything not in the table is our own bug."""
+    return next((kind for error_type, kind in KINDS if isinstance(error, error_type)), INTERNAL)
+
+
+def error_body(error: BaseException, wire_names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """OpenAI's error object. ``wire_names``: core parameters under the names this route's clients use."""
+    kind = error_kind(error)
+    message, param = (INTERNAL_MESSAGE, None) if kind is INTERNAL else (str(error), _param(error))
+    if param is not None and wire_names and param in wire_names:
+        renamed = wire_names[param]
+        message = message.replace(f"{param}: ", f"{renamed}: ", 1) if message.startswith(param) else message
+        param = renamed
+    return {"error": {"message": message, "type": kind.type, "param": param, "code": kind.code}}
+
+
+def _param(error: BaseException) -> str | None:
+    if isinstance(error, UnknownModel):
+        return "model"
+    return error.param if isinstance(error, InvalidRequest) else None
+
+
+def error_response(error: BaseException, wire_names: Mapping[str, str] | None = None) -> Response:
+    """The whole answer to a request that failed before anything was sent."""
+    headers = {}
+    if isinstance(error, QueueFull):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, EngineClosed | BodyTooLarge):
+        headers["Connection"] = "close"
+    status = error_kind(error).status
+    return json_response(error_body(error, wire_names), status, headers)
+
+
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """``content`` as a JSON response."""
+    return Response(orjson.dumps(content), status, headers, media_type="application/json")
+
+
+def record_failure(error: BaseException) -> None:
+    """Logs what is our own fault; refusals of bad requests are the caller's news, not the log's."""
+    if error_kind(error) is INTERNAL:
+        log.error("request failed", exc_info=error)
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def answering_errors(endpoint: Endpoint) -> Endpoint:
+    """The request boundary: whatever ``endpoint`` raises becomes one error response."""
+
+    @wraps(endpoint)
+    async def guarded(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        except Exception as error:
+            record_failure(error)
+            return error_response(error)
+
+    return guarded
+
+
+async def answer_http_exception(request: Request, error: Exception) -> Response:
+    """Starlette's own refusals (no such route, wrong method) in OpenAI's form."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    body = {"error": {"message": message, "type": INVALID, "param": None, "code": None}}
+    return json_response(body, error.status_code, error.headers)

@@ -1,0 +1,67 @@
+"""Reads a request body: bounded in bytes and time, and a JSON object or a clear refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+
+from ferrum.server.wire_errors import BodyTooLarge, MalformedBody
+
+# How long the rest of a too large body is read and thrown away: a client that is still writing when its
+# connection closes sees a reset instead of the 413, and tries again.
+DISCARD_S = 10.0
+
+
+async def read_json_object(request: Request, limit_bytes: int) -> dict[str, Any]:
+    """The body as an object. Raises BodyTooLarge, MalformedBody, or ClientDisconnect.
+
+    JSON as RFC 8259 has it: NaN, a byte order mark and lone surrogates are refused; orjson bounds nesting
+    at 1024.
+    """
+    body = await _read(request, limit_bytes)
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedBody(f"the request body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise MalformedBody(f"the request body must be a JSON object, not {_json_name(value)}")
+    return value
+
+
+async def _read(request: Request, limit_bytes: int) -> bytes:
+    chunks = request.stream()
+    if _declared_length(request) > limit_bytes:
+        await _discard(chunks)
+        raise BodyTooLarge(limit_bytes)
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > limit_bytes:
+            body.clear()
+            await _discard(chunks)
+            raise BodyTooLarge(limit_bytes)
+    return bytes(body)
+
+
+def _declared_length(request: Request) -> int:
+    text = request.headers.get("content-length", "0")
+    return int(text) if text.isdecimal() else 0
+
+
+async def _discard(chunks: AsyncIterator[bytes]) -> None:
+    try:
+        async with asyncio.timeout(DISCARD_S):
+            async for _ in chunks:
+                pass
+    except TimeoutError:
+        pass
+
+
+def _json_name(value: object) -> str:
+    if value is None:
+        return "null"
+    return {list: "an array", str: "a string", bool: "a boolean"}.get(type(value), "a number")

@@ -1,0 +1,24 @@
+"""ServerContext: what every route needs, handed to it when the application is put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.engine_door import EngineDoor
+from ferrum.server.lifecycle import ServerLifecycle
+from ferrum.server.served_models import ServedModels
+from ferrum.server.server_options import ServerOptions
+from ferrum.server.unknown_fields import UnknownFieldLog
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """``sampling_defaults`` stand in for the fields a request leaves out."""
+
+    engine: EngineDoor
+    models: ServedModels
+    lifecycle: ServerLifecycle
+    options: ServerOptions = ServerOptions()
+    sampling_defaults: SamplingParams = SamplingParams()
+    unknown_fields: UnknownFieldLog = field(default_factory=UnknownFieldLog)

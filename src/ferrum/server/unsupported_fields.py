@@ -1,0 +1,75 @@
+"""Fields that OpenAI's API knows, that would change the answer, and that this server does not implement.
+
+Each is refused by name unless its value asks for nothing: ignoring it would answer another question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ferrum.core.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedField:
+    """``harmless`` lists the values (besides null) that ask for nothing."""
+
+    name: str
+    harmless: tuple[object, ...] = ()
+
+    def is_harmless(self, value: object) -> bool:
+        if value is None or any(type(value) is type(other) and value == other for other in self.harmless):
+            return True
+        # 0 and 0.0 are the same number on the wire, but true is not 1.
+        numbers = [other for other in self.harmless if _is_number(other)]
+        return _is_number(value) and value in numbers
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+SHARED = (
+    UnsupportedField("n", (1,)),
+    UnsupportedField("logit_bias", ({},)),
+    UnsupportedField("presence_penalty", (0,)),
+    UnsupportedField("frequency_penalty", (0,)),
+    UnsupportedField("repetition_penalty", (1,)),
+    UnsupportedField("response_format", ({"type": "text"},)),
+    UnsupportedField("guided_json"),
+    UnsupportedField("guided_regex"),
+    UnsupportedField("guided_choice"),
+    UnsupportedField("guided_grammar"),
+)
+
+CHAT_FIELDS = (
+    *SHARED,
+    UnsupportedField("logprobs", (False,)),
+    UnsupportedField("top_logprobs", (0,)),
+    UnsupportedField("tools", ([],)),
+    UnsupportedField("tool_choice", ("none", "auto")),
+    UnsupportedField("functions", ([],)),
+    UnsupportedField("function_call", ("none", "auto")),
+    UnsupportedField("modalities", (["text"], [])),
+    UnsupportedField("audio"),
+    UnsupportedField("prediction"),
+    UnsupportedField("web_search_options"),
+)
+
+COMPLETION_FIELDS = (
+    *SHARED,
+    UnsupportedField("logprobs", (False,)),
+    UnsupportedField("echo", (False,)),
+    UnsupportedField("suffix", ("",)),
+    UnsupportedField("best_of", (1,)),
+)
+
+
+def refuse_unsupported(fields: tuple[UnsupportedField, ...], content: Mapping[str, object]) -> None:
+    """Raises InvalidRequest for the first field of ``content`` that asks for what this server cannot do."""
+    for field in fields:
+        if field.name in content and not field.is_harmless(content[field.name]):
+            allowed = [repr(value) for value in field.harmless]
+            advice = f"leave it out or send {' or '.join(allowed)}" if allowed else "leave it out"
+            raise InvalidRequest(f"is not supported by this server; {advice}", param=field.name)

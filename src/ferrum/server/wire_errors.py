@@ -1,0 +1,28 @@
+"""Errors that exist only on the wire; error_responses.py gives them their status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ferrum.core.errors import FerrumError, InvalidRequest
+
+
+class MalformedBody(InvalidRequest):
+    """The request body is not a JSON object."""
+
+
+class BodyTooLarge(FerrumError):
+    """The request body is longer than ``limit_bytes``."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the request body is larger than {limit_bytes} bytes, the most this server reads")
+        self.limit_bytes = limit_bytes
+
+
+class UnknownModel(FerrumError):
+    """The request names a model that is not served; ``known`` lists what is."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = tuple(known)
+        super().__init__(f"the model {name!r} is not served here; there is: {', '.join(self.known)}")

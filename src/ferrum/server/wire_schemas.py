@@ -1,0 +1,87 @@
+"""The bodies of OpenAI's requests, as far as they have an effect here. Null means the default, as if absent.
+
+Strict: "0.5" is no number and 1.5 no count. Fields nobody knows stay in ``model_extra`` and are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from ferrum.core.errors import InvalidRequest
+
+
+def _string_as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class StreamOptions(BaseModel):
+    """``include_usage``: one more chunk, without choices, carries the token counts."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    include_usage: bool | None = None
+
+
+class GenerationBody(BaseModel):
+    """What chat and plain completions share. ``top_k``, ``min_p`` and ``ignore_eos`` extend OpenAI's."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: Annotated[list[str] | None, BeforeValidator(_string_as_list)] = None
+    ignore_eos: bool | None = None
+
+
+class ChatCompletionBody(GenerationBody):
+    """POST /v1/chat/completions. ``messages`` is checked by chat_messages.py."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+class CompletionBody(GenerationBody):
+    """POST /v1/completions. ``prompt`` has four forms and is checked by completion_prompts.py."""
+
+    prompt: Any = None
+
+
+Body = TypeVar("Body", bound=GenerationBody)
+
+
+def parse_body(body_type: type[Body], content: dict[str, Any]) -> Body:
+    """``content`` as ``body_type``. Raises InvalidRequest that names the first wrong field."""
+    try:
+        body = body_type.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise InvalidRequest(_problem(first["type"], first["msg"]), param=_path(first["loc"])) from None
+    if body.stream_options is not None and not body.stream:
+        raise InvalidRequest("is allowed only together with stream=true", param="stream_options")
+    return body
+
+
+def _problem(kind: str, message: str) -> str:
+    if kind == "missing":
+        return "is required"
+    return message[:1].lower() + message[1:]
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """("messages", 0, "content") as messages[0].content."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path

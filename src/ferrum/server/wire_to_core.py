@@ -1,0 +1,47 @@
+"""From what clients send to what the engine takes."""
+
+from __future__ import annotations
+
+from ferrum.core.errors import InvalidRequest
+from ferrum.core.request import ChatPrompt
+from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.chat_messages import chat_messages
+from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
+
+# OpenAI's default for plain completions; a chat may fill the context.
+COMPLETION_MAX_TOKENS = 16
+
+
+def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: SamplingParams) -> SamplingParams:
+    """What ``body`` asks for, over ``defaults``. Raises InvalidRequest naming the field."""
+    # vLLM's clients write -1 for "all".
+    top_k = 0 if body.top_k == -1 else body.top_k
+    return SamplingParams(
+        max_tokens=max_tokens if max_tokens is not None else defaults.max_tokens,
+        temperature=body.temperature if body.temperature is not None else defaults.temperature,
+        top_k=top_k if top_k is not None else defaults.top_k,
+        top_p=body.top_p if body.top_p is not None else defaults.top_p,
+        min_p=body.min_p if body.min_p is not None else defaults.min_p,
+        seed=body.seed if body.seed is not None else defaults.seed,
+        stop=tuple(body.stop) if body.stop is not None else defaults.stop,
+        ignore_eos=body.ignore_eos if body.ignore_eos is not None else defaults.ignore_eos,
+    )
+
+
+def chat_prompt(body: ChatCompletionBody) -> ChatPrompt:
+    """The messages of ``body``. Raises InvalidRequest naming the message, or flags that contradict."""
+    is_continued = bool(body.continue_final_message)
+    opens_turn = body.add_generation_prompt if body.add_generation_prompt is not None else not is_continued
+    if is_continued == opens_turn:
+        raise InvalidRequest(
+            "exactly one of add_generation_prompt and continue_final_message must be true",
+            param="add_generation_prompt",
+        )
+    messages = chat_messages(body.messages)
+    if is_continued and messages[-1]["role"] != "assistant":
+        raise InvalidRequest(
+            "needs a last message of the assistant to go on with", param="continue_final_message"
+        )
+    return ChatPrompt(
+        messages, template_kwargs=body.chat_template_kwargs or {}, continue_final_message=is_continued
+    )
