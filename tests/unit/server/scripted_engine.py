@@ -1,0 +1,71 @@
+"""An engine door whose every piece of text is released by the test."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from prometheus_client import CollectorRegistry, Counter
+
+from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult, StreamChunk, Usage
+
+
+class ScriptedEngine:
+    """Answers every request with ``pieces``; ``refusal`` refuses, ``failure`` ends an answer after its pieces.
+
+    With ``hold`` a request waits (after being accepted) until the test sets ``released``.
+    """
+
+    def __init__(self, pieces: tuple[str, ...] = ("Hel", "lo"), *, hold: bool = False) -> None:
+        self.pieces = pieces
+        self.refusal: Exception | None = None
+        self.failure: Exception | None = None
+        self.released = asyncio.Event()
+        if not hold:
+            self.released.set()
+        self.requests: list[InferenceRequest] = []
+        self.num_running = 0
+        self.num_cancelled = 0
+        self.drain_s: float | None = None
+        self.death_reason: str | None = None
+        self.registry = CollectorRegistry()
+        Counter("ferrum_engine_requests", "Requests taken.", registry=self.registry)
+
+    async def infer(self, request: InferenceRequest) -> InferenceResult:
+        async for chunk in await self.open_stream(request):
+            if chunk.result is not None:
+                return chunk.result
+        raise AssertionError("a stream ends with its result")
+
+    async def open_stream(self, request: InferenceRequest) -> AsyncIterator[StreamChunk]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        return self._stream(request)
+
+    async def _stream(self, request: InferenceRequest) -> AsyncIterator[StreamChunk]:
+        self.num_running += 1
+        try:
+            await self.released.wait()
+            for piece in self.pieces:
+                yield StreamChunk(piece)
+                await asyncio.sleep(0)
+            if self.failure is not None:
+                raise self.failure
+            yield StreamChunk("", self._result(request))
+        except (asyncio.CancelledError, GeneratorExit):
+            self.num_cancelled += 1
+            raise
+        finally:
+            self.num_running -= 1
+
+    def _result(self, request: InferenceRequest) -> InferenceResult:
+        return InferenceResult(
+            request_id=request.request_id,
+            text="".join(self.pieces),
+            token_ids=tuple(range(len(self.pieces))),
+            finish_reason=FinishReason.EOS,
+            usage=Usage(prompt_tokens=3, completion_tokens=len(self.pieces)),
+            seed=7,
+        )
+
+    async def shutdown(self, drain_s: float) -> None:
+        self.drain_s = drain_s

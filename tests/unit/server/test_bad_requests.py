@@ -1,0 +1,194 @@
+"""The table of bad requests: each gets its status and param, and the server answers the next one as before."""
+
+from typing import Any
+
+import pytest
+from asgi_client import get, post, start
+from fastapi import FastAPI
+
+CHAT = "/v1/chat/completions"
+PLAIN = "/v1/completions"
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    return {"messages": MESSAGES, **fields}
+
+
+def said(*messages: Any) -> dict[str, Any]:
+    return {"messages": list(messages)}
+
+
+BAD_CHATS: list[tuple[Any, int, str | None]] = [
+    # Bodies that are no JSON object.
+    (b"{:", 400, None),
+    (b"", 400, None),
+    (b"[]", 400, None),
+    (b"null", 400, None),
+    (b'"x"', 400, None),
+    (b"3", 400, None),
+    (b"true", 400, None),
+    (b'{"temperature": NaN}', 400, None),
+    (b"[" * 10_000 + b"]" * 10_000, 400, None),
+    (b'{"messages":' * 5_000, 400, None),
+    (b"\xef\xbb\xbf{}", 400, None),
+    (b'{"messages":[{"role":"user","content":"\\ud800"}]}', 400, None),
+    (b'{"messages":[{"role":"user","content":"\xff"}]}', 400, None),
+    (b'{"messages":[' + b" " * 200_000, 413, None),
+    # Messages.
+    ({}, 400, "messages"),
+    ({"messages": None}, 400, "messages"),
+    ({"messages": "hi"}, 400, "messages"),
+    ({"messages": []}, 400, "messages"),
+    ({"messages": ["hi"]}, 400, "messages[0]"),
+    (said({}), 400, "messages[0].role"),
+    (said({"role": "wizard", "content": "x"}), 400, "messages[0].role"),
+    (said({"role": ["user"], "content": "x"}), 400, "messages[0].role"),
+    (said({"role": "user"}), 400, "messages[0].content"),
+    (said({"role": "user", "content": None}), 400, "messages[0].content"),
+    (said({"role": "user", "content": 5}), 400, "messages[0].content"),
+    (said(*MESSAGES, {"role": "user", "content": {}}), 400, "messages[1].content"),
+    (said({"role": "user", "content": ["x"]}), 400, "messages[0].content[0]"),
+    (said({"role": "user", "content": [{"type": "text"}]}), 400, "messages[0].content[0].text"),
+    (
+        said({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}),
+        400,
+        "messages[0].content[0]",
+    ),
+    # Fields with wrong values.
+    (chat(model="gpt-unknown"), 404, "model"),
+    (chat(model=5), 400, "model"),
+    (chat(temperature=-1), 400, "temperature"),
+    (chat(temperature=1e308), 400, "temperature"),
+    (chat(temperature="0.5"), 400, "temperature"),
+    (chat(temperature=True), 400, "temperature"),
+    (chat(top_p=0), 400, "top_p"),
+    (chat(top_p=1.5), 400, "top_p"),
+    (chat(top_k=-2), 400, "top_k"),
+    (chat(min_p=2), 400, "min_p"),
+    (chat(seed=1.5), 400, "seed"),
+    (b'{"messages":[{"role":"user","content":"x"}],"seed":99999999999999999999999}', 400, "seed"),
+    (chat(max_tokens=0), 400, "max_tokens"),
+    (chat(max_tokens=-1), 400, "max_tokens"),
+    (chat(max_tokens=1.5), 400, "max_tokens"),
+    (chat(max_tokens=2**40), 400, "max_tokens"),
+    (chat(stop=5), 400, "stop"),
+    (chat(stop=""), 400, "stop"),
+    (chat(stop=[1]), 400, "stop[0]"),
+    (chat(stop=[None]), 400, "stop[0]"),
+    (chat(stop=["x"] * 33), 400, "stop"),
+    (chat(stream="yes"), 400, "stream"),
+    (chat(stream_options={"include_usage": True}), 400, "stream_options"),
+    (chat(stream=True, stream_options=5), 400, "stream_options"),
+    (chat(stream=True, stream_options={"include_usage": 5}), 400, "stream_options.include_usage"),
+    (chat(chat_template_kwargs=[]), 400, "chat_template_kwargs"),
+    (chat(continue_final_message=True), 400, "continue_final_message"),
+    (chat(add_generation_prompt=False), 400, "add_generation_prompt"),
+    # Known, but not to be had here.
+    (chat(n=0), 400, "n"),
+    (chat(n=2), 400, "n"),
+    (chat(n=True), 400, "n"),
+    (chat(n=10**9, stream=True), 400, "n"),
+    (chat(logprobs=True), 400, "logprobs"),
+    (chat(top_logprobs=10**9), 400, "top_logprobs"),
+    (chat(logit_bias={"5": 1}), 400, "logit_bias"),
+    (chat(presence_penalty=0.5), 400, "presence_penalty"),
+    (chat(frequency_penalty=-0.5), 400, "frequency_penalty"),
+    (chat(repetition_penalty=1.1), 400, "repetition_penalty"),
+    (chat(response_format={"type": "json_object"}), 400, "response_format"),
+    (chat(response_format="text"), 400, "response_format"),
+    (chat(tools=[{"type": "function"}]), 400, "tools"),
+    (chat(tool_choice="required"), 400, "tool_choice"),
+    (chat(functions=[{}]), 400, "functions"),
+    (chat(modalities=["audio"]), 400, "modalities"),
+    (chat(audio={"voice": "x"}), 400, "audio"),
+]
+
+BAD_COMPLETIONS: list[tuple[Any, int, str | None]] = [
+    (b"{", 400, None),
+    ({}, 400, "prompt"),
+    ({"prompt": None}, 400, "prompt"),
+    ({"prompt": 5}, 400, "prompt"),
+    ({"prompt": []}, 400, "prompt"),
+    ({"prompt": ["a", 1]}, 400, "prompt"),
+    ({"prompt": [[1], "a"]}, 400, "prompt"),
+    ({"prompt": [[]]}, 400, "prompt[0]"),
+    ({"prompt": [[1], ["a"]]}, 400, "prompt[1]"),
+    ({"prompt": [1.5]}, 400, "prompt[0]"),
+    ({"prompt": [True]}, 400, "prompt[0]"),
+    ({"prompt": ["a"] * 1000}, 400, "prompt"),
+    ({"prompt": "a", "model": "other"}, 404, "model"),
+    ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
+    ({"prompt": "a", "echo": True}, 400, "echo"),
+    ({"prompt": "a", "logprobs": 1}, 400, "logprobs"),
+    ({"prompt": "a", "logprobs": 0}, 400, "logprobs"),
+    ({"prompt": "a", "best_of": 2}, 400, "best_of"),
+    ({"prompt": "a", "suffix": "b"}, 400, "suffix"),
+]
+
+TABLE = [(CHAT, *row) for row in BAD_CHATS] + [(PLAIN, *row) for row in BAD_COMPLETIONS]
+
+
+@pytest.mark.parametrize(("path", "content", "status", "param"), TABLE)
+async def test_bad_request_gets_its_status_and_param(
+    app: FastAPI, path: str, content: Any, status: int, param: str | None
+) -> None:
+    answer = await post(app, path, content)
+
+    assert answer.status == status
+    assert set(answer.json["error"]) == {"message", "type", "param", "code"}
+    assert answer.json["error"]["param"] == param
+    assert answer.json["error"]["type"] == "invalid_request_error"
+    assert "\n" not in answer.json["error"]["message"]
+    control = await post(app, CHAT, chat(temperature=0))
+    assert control.json["choices"][0]["message"]["content"] == "Hello"
+
+
+HARMLESS: dict[str, Any] = {
+    "n": 1,
+    "logprobs": False,
+    "logit_bias": {},
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0,
+    "response_format": {"type": "text"},
+    "tools": [],
+    "tool_choice": "auto",
+    "modalities": ["text"],
+    "top_k": 0,
+    "stop": [],
+}
+
+
+async def test_values_that_ask_for_nothing_are_accepted(app: FastAPI) -> None:
+    assert (await post(app, CHAT, chat(**HARMLESS))).status == 200
+
+
+async def test_body_over_the_declared_length_limit_is_413_and_read_to_its_end(app: FastAPI) -> None:
+    call = start(app, CHAT, b" " * 200_000, {"Content-Length": "200000"})
+    answer = await call.finished()
+
+    assert answer.status == 413
+    assert answer.headers["connection"] == "close"
+    assert call.num_body_parts_read == 1
+
+
+async def test_client_that_leaves_while_sending_its_body_harms_nobody(app: FastAPI) -> None:
+    call = start(app, CHAT, b"{}")
+    call.num_body_parts_read = 1
+    call.leave()
+    await call.finished()
+
+    assert (await post(app, CHAT, chat())).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/nowhere", 404), ("GET", CHAT, 405), ("DELETE", "/v1/models", 405)],
+)
+async def test_wrong_routes_and_methods_get_an_error_object(
+    app: FastAPI, method: str, path: str, status: int
+) -> None:
+    answer = await get(app, path, method=method)
+
+    assert answer.status == status
+    assert path in answer.json["error"]["message"]
