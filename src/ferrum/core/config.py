@@ -71,6 +71,7 @@ class EngineConfig:
     stream_buffer_chunks   chunks a stream holds for a slow reader before texts are joined
     tokenizer_threads      threads that turn prompts into tokens
     shutdown_drain_s       seconds that running requests get to end when the engine shuts down
+    stall_after_s          seconds one step may take before the engine is reported as stuck
     logit_digests          report a digest of the logits' bits with every token (debugging; costs time)
     scheduler, kv_cache    see SchedulerConfig and KvCacheConfig
     """
@@ -81,6 +82,7 @@ class EngineConfig:
     stream_buffer_chunks: int = 100
     tokenizer_threads: int = 1
     shutdown_drain_s: float = 30.0
+    stall_after_s: float = 300.0
     logit_digests: bool = False
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     kv_cache: KvCacheConfig = field(default_factory=KvCacheConfig)
@@ -94,6 +96,7 @@ class EngineConfig:
         _require_count("stream_buffer_chunks", self.stream_buffer_chunks)
         _require_count("tokenizer_threads", self.tokenizer_threads)
         _require_number("shutdown_drain_s", self.shutdown_drain_s, 0.0, 86_400.0)
+        _require_number("stall_after_s", self.stall_after_s, 1.0, 86_400.0)
         if not isinstance(self.logit_digests, bool):
             raise InvalidConfig("logit_digests", f"must be true or false, not {self.logit_digests!r}")
 

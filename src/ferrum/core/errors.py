@@ -138,10 +138,11 @@ class DuplicateRequest(InvalidRequest):
 
 
 class QueueFull(FerrumError):
-    """The waiting queue holds its limit; the request was refused without work."""
+    """The waiting queue holds its limit (in ``unit``: requests or tokens); the request was refused without work."""
 
-    def __init__(self, waiting: int, limit: int, retry_after_s: float) -> None:
-        super().__init__(f"queue is full: {waiting} requests wait and the limit is {limit}; retry later")
+    def __init__(self, waiting: int, limit: int, retry_after_s: float, unit: str = "requests") -> None:
+        super().__init__(f"queue is full: {waiting} {unit} wait and the limit is {limit}; retry later")
+        self.unit = unit
         self.waiting = waiting
         self.limit = limit
         self.retry_after_s = retry_after_s
@@ -151,7 +152,9 @@ class ResourceExhausted(FerrumError):
     """A finite resource ran out: ``needed`` units of ``resource`` with ``available`` left."""
 
     def __init__(self, resource: str, needed: int, available: int, advice: str = "") -> None:
-        super().__init__(f"{resource}: {needed} needed, {available} available{'; ' + advice if advice else ''}")
+        super().__init__(
+            f"{resource}: {needed} needed, {available} available{'; ' + advice if advice else ''}"
+        )
         self.resource = resource
         self.needed = needed
         self.available = available

@@ -1,0 +1,126 @@
+"""Brings what a step produced to those who wait for it, on whichever thread they wait.
+
+Callers of an asyncio loop get one wake-up per step and loop, however many answers the step moved. What a loop has
+not fetched yet is joined, so a loop that is busy never costs memory without end, and never blocks the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import Protocol
+
+from ferrum.core.errors import FerrumError
+from ferrum.core.request import InferenceResult
+
+End = InferenceResult | FerrumError
+
+
+class Outlet(Protocol):
+    """Where one request's output goes. ``mailbox`` is None when any thread may call ``deliver``."""
+
+    @property
+    def mailbox(self) -> LoopMailbox | None: ...
+
+    def deliver(self, text: str, end: End | None) -> None:
+        """Takes more text, and the end when it has come. Called on the mailbox's loop when there is one."""
+        ...
+
+
+class LoopMailbox:
+    """What waits to be delivered on one asyncio loop; filled by the engine's thread, emptied by the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_loop_lost: Callable[[Outlet], None]) -> None:
+        self._loop = loop
+        self._on_loop_lost = on_loop_lost
+        self._lock = threading.Lock()
+        self._pending: dict[Outlet, tuple[str, End | None]] = {}
+        self._is_woken = False
+
+    def put(self, outlet: Outlet, text: str, end: End | None) -> None:
+        with self._lock:
+            earlier, _ = self._pending.get(outlet, ("", None))
+            self._pending[outlet] = (earlier + text, end)
+
+    def wake(self) -> None:
+        """Asks the loop to deliver, unless it has been asked and has not come yet."""
+        with self._lock:
+            if self._is_woken or not self._pending:
+                return
+            self._is_woken = True
+        try:
+            self._loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError:  # The loop is closed: nobody will ever read these.
+            for outlet in self._take():
+                self._on_loop_lost(outlet)
+
+    def _deliver(self) -> None:
+        for outlet, (text, end) in self._take().items():
+            outlet.deliver(text, end)
+
+    def _take(self) -> dict[Outlet, tuple[str, End | None]]:
+        with self._lock:
+            pending, self._pending = self._pending, {}
+            self._is_woken = False
+        return pending
+
+
+class PostOffice:
+    """Collects the mailboxes a step touched and wakes each once. Used by the engine's thread only."""
+
+    def __init__(self) -> None:
+        self._touched: set[LoopMailbox] = set()
+
+    def post(self, outlet: Outlet, text: str, end: End | None) -> None:
+        if outlet.mailbox is None:
+            outlet.deliver(text, end)
+        else:
+            outlet.mailbox.put(outlet, text, end)
+            self._touched.add(outlet.mailbox)
+
+    def flush(self) -> None:
+        touched, self._touched = self._touched, set()
+        for mailbox in touched:
+            mailbox.wake()
+
+
+class ThreadOutlet:
+    """The end of one request as a future that any thread can wait for."""
+
+    def __init__(self) -> None:
+        self.future: Future[InferenceResult] = Future()
+
+    @property
+    def mailbox(self) -> LoopMailbox | None:
+        return None
+
+    def deliver(self, text: str, end: End | None) -> None:
+        try:
+            if isinstance(end, InferenceResult):
+                self.future.set_result(end)
+            elif end is not None:
+                self.future.set_exception(end)
+        except InvalidStateError:
+            pass  # The caller cancelled the future.
+
+
+class TaskOutlet:
+    """The end of one request as a future of an asyncio loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, mailbox: LoopMailbox) -> None:
+        self.future: asyncio.Future[InferenceResult] = loop.create_future()
+        self._mailbox = mailbox
+
+    @property
+    def mailbox(self) -> LoopMailbox | None:
+        return self._mailbox
+
+    def deliver(self, text: str, end: End | None) -> None:
+        if self.future.done():
+            return
+        if isinstance(end, InferenceResult):
+            self.future.set_result(end)
+        elif end is not None:
+            self.future.set_exception(end)

@@ -1,0 +1,241 @@
+"""The engine's doors: one request or many, whole or streamed, from asyncio or from plain threads."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from ferrum.cache.cache_manager import CacheManager
+from ferrum.core.config import EngineConfig
+from ferrum.core.errors import FerrumError, QueueFull
+from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
+from ferrum.core.ledger import LifecycleLedger
+from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk
+from ferrum.engine.active_request import ActiveRequest
+from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
+from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
+from ferrum.engine.metrics import EngineMetrics
+from ferrum.engine.output_processor import RequestOutput
+from ferrum.engine.result_stream import ResultStream
+from ferrum.engine.status import EngineStatus
+from ferrum.engine.step_loop import StepLoop
+from ferrum.execution.executor import Executor
+from ferrum.scheduling.request_slots import RequestSlots
+from ferrum.scheduling.scheduler import ContinuousBatchScheduler
+from ferrum.scheduling.sequence import SequenceSpec
+from ferrum.tokenization.stop_strings import StopMatcher
+from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
+
+
+class EngineTokenizer(PromptTokenizer, DecodingTokenizer, Protocol):
+    """What the engine asks of a tokenizer: prompts to ids, ids to text, and which ids end an answer."""
+
+    @property
+    def eos_ids(self) -> Collection[int]: ...
+
+
+class ContinuousBatchEngine:
+    """Runs many requests together, each with the same tokens it would get alone.
+
+    Any number of asyncio loops and threads may use one engine. Every door raises InvalidRequest (and its kinds),
+    QueueFull or EngineClosed for a request that is not taken. Leaving a door early (a cancelled task, a closed or
+    dropped stream) cancels the request within a step. The engine is ready when it is built: the builder has run
+    ``executor.prepare_startup``.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: EngineConfig,
+        tokenizer: EngineTokenizer,
+        chat_encoder: ChatEncoder | None,
+        executor: Executor,
+        cache: CacheManager,
+        ledger: LifecycleLedger,
+        observers: Sequence[Observer] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._executor = executor
+        self._cache = cache
+        self._clock = clock
+        self._end_ids = frozenset(tokenizer.eos_ids)
+        self._metrics = EngineMetrics(self.status)
+        self._observers = Observers((self._metrics, *observers))
+        self._inputs = InputProcessor(
+            tokenizer, chat_encoder, self._token_capacity(), executor.capacity.vocabulary_size
+        )
+        self._scheduler = ContinuousBatchScheduler(config.scheduler, cache, self._observers, clock)
+        self._steps = StepLoop(
+            scheduler=self._scheduler,
+            executor=executor,
+            slots=RequestSlots(config.scheduler, ledger, clock),
+            ledger=ledger,
+            observers=self._observers,
+            clock=clock,
+        )
+        self._workers = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="ferrum-tokenizer")
+        self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailbox] = WeakKeyDictionary()
+        atexit.register(self.close, 0.0)
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of prompt and output together."""
+        return self._inputs.capacity
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The Prometheus registry that holds this engine's metrics and nothing else."""
+        return self._metrics.registry
+
+    @property
+    def death_reason(self) -> str | None:
+        """Why the engine can no longer answer (its thread died, or a step does not end); None while it can."""
+        if self._steps.death_reason is not None:
+            return self._steps.death_reason
+        if self._steps.seconds_in_step > self._config.stall_after_s:
+            return f"a step has been running for {self._steps.seconds_in_step:.0f} s"
+        return None
+
+    async def infer(self, request: InferenceRequest) -> InferenceResult:
+        """Answers one request. Cancelling the awaiting task cancels the request."""
+        outlet = TaskOutlet(asyncio.get_running_loop(), self._mailbox())
+        active = await self._accept(request, outlet)
+        try:
+            return await outlet.future
+        finally:
+            self._steps.cancel(active)
+
+    async def open_stream(self, request: InferenceRequest) -> ResultStream:
+        """Returns once the request is accepted, long before its first token; refusals are raised here."""
+        stream = ResultStream(self._mailbox(), self._config.stream_buffer_chunks)
+        active = await self._accept(request, stream)
+        stream.cancels_with(lambda: self._steps.cancel(active))
+        return stream
+
+    async def infer_stream(self, request: InferenceRequest) -> AsyncGenerator[StreamChunk, None]:
+        """Streams one answer; the last chunk carries the result. Closing the generator cancels the request."""
+        async with await self.open_stream(request) as stream:
+            async for chunk in stream:
+                yield chunk
+
+    def generate(self, requests: Sequence[InferenceRequest]) -> list[InferenceResult]:
+        """Answers many requests together, in their order, without asyncio.
+
+        All are checked before the first one runs. More of them than the queue holds are fed in as room comes. The
+        first failure cancels the others and is raised.
+        """
+        specs = [self._inputs.prepare(request) for request in requests]
+        started: list[tuple[ActiveRequest, ThreadOutlet]] = []
+        try:
+            for spec in specs:
+                started.append(self._start_when_there_is_room(spec, started))
+            return [outlet.future.result() for _, outlet in started]
+        finally:
+            for active, _ in started:
+                self._steps.cancel(active)
+
+    def cancel(self, request_id: str) -> bool:
+        """Ends an active request; its caller gets what there is, with finish reason CANCELLED. False: not active."""
+        active = self._steps.find(request_id)
+        if active is not None:
+            self._steps.cancel(active)
+        return active is not None
+
+    def status(self) -> EngineStatus:
+        plan = self._executor.resolved_plan
+        block_bytes = self._cache.block_tokens * plan.kv_bytes_per_token if plan else 0
+        problem = self.death_reason
+        return EngineStatus(
+            is_ready=problem is None and not self._steps.is_closing,
+            problem=problem,
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting,
+            num_kv_blocks=self._cache.num_blocks,
+            num_used_kv_blocks=self._cache.num_used_blocks,
+            kv_bytes=self._cache.num_blocks * block_bytes,
+            used_kv_bytes=self._cache.num_used_blocks * block_bytes,
+            context_length=self.context_length,
+        )
+
+    def metrics(self) -> str:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self.registry).decode()
+
+    async def shutdown(self, drain_s: float | None = None) -> None:
+        """``close`` for asyncio: the loop goes on delivering while the requests end."""
+        await asyncio.to_thread(self.close, drain_s)
+
+    def close(self, drain_s: float | None = None) -> None:
+        """Takes no new requests, gives the active ones ``drain_s`` seconds to end, cancels the rest, frees all.
+
+        ``drain_s`` None means the configured time. Idempotent; a second call with less time cuts the first short.
+        """
+        self._steps.close(self._config.shutdown_drain_s if drain_s is None else drain_s)
+        self._workers.shutdown()
+        self._executor.close()
+        atexit.unregister(self.close)
+
+    async def _accept(self, request: InferenceRequest, outlet: Outlet) -> ActiveRequest:
+        submitted_at = self._clock()
+        loop = asyncio.get_running_loop()
+        with self._place(request.request_id):
+            spec = await loop.run_in_executor(self._workers, self._inputs.prepare, request)
+            return self._submit(spec, outlet, submitted_at)
+
+    @contextmanager
+    def _place(self, request_id: str) -> Iterator[None]:
+        """A place for the request while it is checked; given back when it is refused, or its caller leaves."""
+        self._observers.on(RequestSubmitted(request_id))
+        try:
+            self._steps.open(request_id)
+            try:
+                yield
+            except BaseException:
+                self._steps.reject(request_id)
+                raise
+        except FerrumError as error:
+            self._observers.on(RequestRejected(request_id, type(error).__name__))
+            raise
+
+    def _submit(self, spec: SequenceSpec, outlet: Outlet, submitted_at: float) -> ActiveRequest:
+        output = RequestOutput(
+            spec, self._end_ids, StreamDecoder(self._tokenizer), StopMatcher(spec.sampling.stop)
+        )
+        active = ActiveRequest(spec, output, outlet, submitted_at)
+        self._steps.submit(active)
+        return active
+
+    def _start_when_there_is_room(
+        self, spec: SequenceSpec, started: Sequence[tuple[ActiveRequest, ThreadOutlet]]
+    ) -> tuple[ActiveRequest, ThreadOutlet]:
+        while True:
+            outlet = ThreadOutlet()
+            try:
+                with self._place(spec.request_id):
+                    return self._submit(spec, outlet, self._clock()), outlet
+            except QueueFull as full:
+                running = [other.future for _, other in started if not other.future.done()]
+                if running:
+                    wait(running, return_when=FIRST_COMPLETED)
+                else:
+                    time.sleep(min(full.retry_after_s, 0.05))
+
+    def _mailbox(self) -> LoopMailbox:
+        loop = asyncio.get_running_loop()
+        return self._mailboxes.setdefault(loop, LoopMailbox(loop, self._steps.cancel_outlet))
+
+    def _token_capacity(self) -> int:
+        limits = [self._executor.capacity.context_length, self._cache.num_blocks * self._cache.block_tokens]
+        if self._config.max_model_len is not None:
+            limits.append(self._config.max_model_len)
+        return min(limits)

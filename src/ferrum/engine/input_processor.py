@@ -1,0 +1,92 @@
+"""From a request to token ids and budgets that fit. Knows tokenizer and context, not scheduling."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ferrum.core.errors import ChatTemplateError, ContextLengthExceeded, InvalidRequest
+from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt, TextPrompt
+from ferrum.core.sampling_params import MAX_SEED
+from ferrum.scheduling.sequence import SequenceSpec
+
+ChatEncoder = Callable[[ChatPrompt], Sequence[int]]
+"""Renders messages with the model's template and encodes them; raises ChatTemplateError or InvalidRequest."""
+
+
+class PromptTokenizer(Protocol):
+    """What the input side asks of a tokenizer."""
+
+    def encode_prompt(self, text: str) -> list[int]: ...
+
+
+class InputProcessor:
+    """Turns prompts into a SequenceSpec. Stateless; any thread may call it.
+
+    ``capacity``: tokens that prompt and output may have together. ``vocabulary_size``: ids the model can read.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PromptTokenizer,
+        chat_encoder: ChatEncoder | None,
+        capacity: int,
+        vocabulary_size: int,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._chat_encoder = chat_encoder
+        self._vocabulary_size = vocabulary_size
+        self.capacity = capacity
+
+    def prepare(self, request: InferenceRequest) -> SequenceSpec:
+        """The request's tokens, budget and seed.
+
+        An explicit max_tokens is never reduced; a missing one becomes what the context leaves. A missing seed is
+        drawn. Raises InvalidRequest (empty or unreadable prompt), ChatTemplateError, ContextLengthExceeded.
+        """
+        prompt_ids = tuple(self._encode(request.prompt))
+        self._check_ids(prompt_ids)
+        seed = request.sampling.seed
+        return SequenceSpec(
+            request_id=request.request_id,
+            prompt_ids=prompt_ids,
+            max_tokens=self._output_budget(len(prompt_ids), request.sampling.max_tokens),
+            is_budget_explicit=request.sampling.max_tokens is not None,
+            sampling=request.sampling,
+            seed=secrets.randbelow(MAX_SEED + 1) if seed is None else seed,
+        )
+
+    def _encode(self, prompt: Prompt) -> Sequence[int]:
+        if isinstance(prompt, TextPrompt):
+            _require_unicode(prompt.text)
+            return self._tokenizer.encode_prompt(prompt.text)
+        if isinstance(prompt, ChatPrompt):
+            if self._chat_encoder is None:
+                raise ChatTemplateError("this model has no chat template; send a plain prompt instead")
+            return self._chat_encoder(prompt)
+        return prompt.token_ids
+
+    def _check_ids(self, prompt_ids: tuple[int, ...]) -> None:
+        if not prompt_ids:
+            raise InvalidRequest("must not be empty: this model's tokenizer adds no token of its own", "prompt")
+        for token_id in (min(prompt_ids), max(prompt_ids)):
+            if not 0 <= token_id < self._vocabulary_size:
+                raise InvalidRequest(
+                    f"token id {token_id} is outside the vocabulary (0 to {self._vocabulary_size - 1})", "prompt"
+                )
+
+    def _output_budget(self, input_tokens: int, max_tokens: int | None) -> int:
+        wanted = max(1, self.capacity - input_tokens) if max_tokens is None else max_tokens
+        if input_tokens + wanted > self.capacity:
+            raise ContextLengthExceeded(self.capacity, input_tokens, wanted)
+        return wanted
+
+
+def _require_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"character {error.start} is half of a surrogate pair, which no text may hold", "prompt"
+        ) from error

@@ -1,0 +1,98 @@
+"""From chosen tokens to text that may be shown: stops, end tokens, whole characters. Knows no queues or callers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from ferrum.core.request import FinishReason, InferenceResult, Usage
+from ferrum.core.step import SampledToken
+from ferrum.scheduling.sequence import SequenceSpec
+
+
+class TokenDecoder(Protocol):
+    """Turns tokens into text piece by piece, holding back bytes that are no whole character yet."""
+
+    def push(self, token_id: int) -> str: ...
+    def flush(self) -> str: ...
+
+
+class StopFilter(Protocol):
+    """Passes text on up to the earliest stop text, holding back what may become one."""
+
+    def push(self, text: str) -> tuple[str, bool]: ...
+    def flush(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputUpdate:
+    """What one token added: text that may be shown now, and why the answer ends if it does."""
+
+    text: str
+    finish_reason: FinishReason | None
+
+
+class RequestOutput:
+    """The growing answer of one request; mutated by the engine's thread only.
+
+    Text of all updates joined is the result's text, so a stream and a whole answer agree.
+    """
+
+    def __init__(
+        self, spec: SequenceSpec, end_ids: Collection[int], decoder: TokenDecoder, stops: StopFilter
+    ) -> None:
+        self._spec = spec
+        self._end_ids = () if spec.sampling.ignore_eos else end_ids
+        self._decoder = decoder
+        self._stops = stops
+        self._token_ids: list[int] = []
+        self._digests: list[int] = []
+        self._pieces: list[str] = []
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._token_ids)
+
+    def accept(self, token: SampledToken) -> OutputUpdate:
+        """Adds a token; the order of the reasons is stop text, end token, length."""
+        self._token_ids.append(token.token_id)
+        if token.logit_digest is not None:
+            self._digests.append(token.logit_digest)
+        text, reason = self._read(token.token_id)
+        self._pieces.append(text)
+        return OutputUpdate(text, reason)
+
+    def result(self, reason: FinishReason) -> InferenceResult:
+        return InferenceResult(
+            request_id=self._spec.request_id,
+            text="".join(self._pieces),
+            token_ids=tuple(self._token_ids),
+            finish_reason=reason,
+            usage=Usage(len(self._spec.prompt_ids), len(self._token_ids)),
+            seed=self._spec.seed,
+            logit_digests=tuple(self._digests),
+        )
+
+    def flush(self) -> str:
+        """Text still held back, for an answer that ends without a reason of its own."""
+        text, _ = self._flush(FinishReason.CANCELLED)
+        self._pieces.append(text)
+        return text
+
+    def _read(self, token_id: int) -> tuple[str, FinishReason | None]:
+        if token_id in self._end_ids:
+            return self._flush(FinishReason.EOS)
+        text, is_stopped = self._stops.push(self._decoder.push(token_id))
+        if is_stopped:
+            return text, FinishReason.STOP
+        if len(self._token_ids) >= self._spec.max_tokens:
+            rest, reason = self._flush(FinishReason.LENGTH)
+            return text + rest, reason
+        return text, None
+
+    def _flush(self, reason: FinishReason) -> tuple[str, FinishReason]:
+        text, is_stopped = self._stops.push(self._decoder.flush())
+        if is_stopped:
+            return text, FinishReason.STOP
+        return text + self._stops.flush(), reason

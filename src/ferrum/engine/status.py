@@ -1,0 +1,20 @@
+"""How an engine is doing, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """A snapshot. ``is_ready``: takes new requests. ``problem``: why the engine is dead or stuck, if it is."""
+
+    is_ready: bool
+    problem: str | None
+    num_running: int
+    num_waiting: int
+    num_kv_blocks: int
+    num_used_kv_blocks: int
+    kv_bytes: int
+    used_kv_bytes: int
+    context_length: int

@@ -1,0 +1,304 @@
+"""The one background thread of an engine: plans a step, runs it, hands out what it produced, and parks when idle."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ferrum.core.errors import EngineClosed, FerrumError, InternalError
+from ferrum.core.events import (
+    FirstToken,
+    Observers,
+    OutstandingAtClose,
+    RequestFinished,
+    RequestQueued,
+    StepRan,
+    TokenEmitted,
+)
+from ferrum.core.ledger import LifecycleLedger
+from ferrum.core.request import FinishReason, InferenceResult
+from ferrum.core.step import StepPlan
+from ferrum.engine.active_request import ActiveRequest
+from ferrum.engine.delivery import End, Outlet, PostOffice
+from ferrum.engine.step_runner import StepOutcome, StepRunner
+from ferrum.execution.executor import Executor
+from ferrum.scheduling.request_slots import RequestSlots
+from ferrum.scheduling.scheduler import ContinuousBatchScheduler
+
+_log = logging.getLogger("ferrum.engine")
+
+
+class StepLoop:
+    """Owns the active requests. One lock guards them, the scheduler and the slots; it is free while a step runs.
+
+    The thread starts with the first request and never after ``close`` began. Requests join and leave between steps.
+    Every request that was submitted ends exactly once: with a result, or with an error.
+    """
+
+    def __init__(
+        self,
+        *,
+        scheduler: ContinuousBatchScheduler,
+        executor: Executor,
+        slots: RequestSlots,
+        ledger: LifecycleLedger,
+        observers: Observers,
+        clock: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._runner = StepRunner(executor, observers)
+        self._slots = slots
+        self._ledger = ledger
+        self._observers = observers
+        self._clock = clock
+        self._post_office = PostOffice()
+        self._work = threading.Condition()  # reentrant: a dropped stream may cancel from the garbage collector
+        self._active: dict[str, ActiveRequest] = {}
+        self._cancelled: set[ActiveRequest] = set()
+        self._in_step: tuple[ActiveRequest, ...] = ()
+        self._step_started_at: float | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closing = False
+        self._death_reason: str | None = None
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    @property
+    def death_reason(self) -> str | None:
+        """Why the thread is gone though nobody closed it; None while all is well."""
+        return self._death_reason
+
+    @property
+    def seconds_in_step(self) -> float:
+        """How long the running step has taken so far; 0 between steps."""
+        started = self._step_started_at
+        return 0.0 if started is None else self._clock() - started
+
+    def open(self, request_id: str) -> None:
+        """Takes a place for a request that is being prepared.
+
+        Raises EngineClosed, DuplicateRequest or QueueFull.
+        """
+        with self._work:
+            self._require_open()
+            self._slots.open(request_id)
+
+    def reject(self, request_id: str) -> None:
+        """Gives the place back of a request that was opened and not submitted."""
+        with self._work:
+            self._slots.reject(request_id)
+        self._close_account(request_id)
+
+    def submit(self, request: ActiveRequest) -> None:
+        """Publishes an opened request to scheduler and thread at once; the thread is woken, or started.
+
+        Raises EngineClosed, QueueFull or ResourceExhausted; the place is then still the caller's to reject.
+        """
+        with self._work:
+            self._require_open()
+            self._scheduler.submit(request.spec, self._slots.retry_after_s)
+            self._slots.admit(request.request_id)
+            self._active[request.request_id] = request
+            self._observers.on(RequestQueued(request.request_id, len(request.spec.prompt_ids)))
+            self._ensure_thread()
+            self._work.notify_all()
+
+    def cancel(self, request: ActiveRequest) -> None:
+        """Ends a request at the next border between steps; one that has ended already is left alone.
+
+        A running step is given up only when nobody else would lose by it.
+        """
+        with self._work:
+            if self._active.get(request.request_id) is not request:
+                return
+            self._cancelled.add(request)
+            if self._in_step and self._cancelled.issuperset(self._in_step):
+                self._executor.abort()
+            self._work.notify_all()
+
+    def cancel_outlet(self, outlet: Outlet) -> None:
+        """Cancels the request whose output goes to ``outlet``, if it still runs."""
+        with self._work:
+            for request in tuple(self._active.values()):
+                if request.outlet is outlet:
+                    self.cancel(request)
+
+    def find(self, request_id: str) -> ActiveRequest | None:
+        return self._active.get(request_id)
+
+    def close(self, drain_s: float) -> None:
+        """Takes no more requests, lets the active ones end for ``drain_s`` seconds, cancels the rest, ends the thread.
+
+        A second call with a shorter time cuts the first one short.
+        """
+        with self._work:
+            self._is_closing = True
+            thread = self._thread
+            self._work.notify_all()
+        if thread is None:
+            return
+        if thread is threading.current_thread():
+            self._cancel_all()
+            return
+        thread.join(drain_s)
+        if thread.is_alive():
+            self._cancel_all()
+            thread.join()
+
+    def _cancel_all(self) -> None:
+        with self._work:
+            for request in tuple(self._active.values()):
+                self.cancel(request)
+
+    def _require_open(self) -> None:
+        if self._death_reason is not None:
+            raise InternalError(f"the engine's thread is dead: {self._death_reason}")
+        if self._is_closing:
+            raise EngineClosed
+
+    def _ensure_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ferrum-engine", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_work():
+                try:
+                    self._step()
+                except Exception as error:
+                    _log.exception("the engine failed between steps; every active request is failed")
+                    self._fail_all(InternalError(f"the engine failed between steps: {error!r}"))
+        except BaseException as error:
+            self._die(error)
+            raise
+
+    def _wait_for_work(self) -> bool:
+        """Parks until there is something to do; False when the engine is closing and all is done."""
+        with self._work:
+            while not (self._active or self._cancelled):
+                if self._is_closing:
+                    return False
+                self._work.wait()
+            return True
+
+    def _step(self) -> None:
+        started = self._clock()
+        plan = self._plan()
+        planned = self._clock()
+        if plan is not None:
+            outcome = self._runner.run(plan)
+            ran = self._clock()
+            self._apply(outcome)
+        self._post_office.flush()
+        if plan is not None:
+            times = (planned - started, ran - planned, self._clock() - ran)
+            self._observers.on(StepRan(*times, plan.num_tokens, len(plan.parts), _count_prefill_tokens(plan)))
+
+    def _plan(self) -> StepPlan | None:
+        with self._work:
+            self._end_cancelled()
+            plan = self._scheduler.schedule()
+            if plan is None:
+                assert not self._active, f"nothing to run although {len(self._active)} requests are active"
+                return None
+            self._in_step = tuple(self._active[part.request_id] for part in plan.parts)
+            self._step_started_at = self._clock()
+        return plan
+
+    def _end_cancelled(self) -> None:
+        cancelled, self._cancelled = self._cancelled, set()
+        for request in cancelled:
+            if self._active.get(request.request_id) is request:
+                text = request.output.flush()
+                self._end(request, text, request.output.result(FinishReason.CANCELLED))
+
+    def _apply(self, outcome: StepOutcome) -> None:
+        """Brings a step's tokens to their requests, then to scheduler and callers."""
+        endings = self._read_tokens(outcome)
+        with self._work:
+            self._in_step = ()
+            self._step_started_at = None
+            self._scheduler.commit(outcome.parts, outcome.tokens)
+            for request, text, end in endings:
+                self._end(request, text, end)
+
+    def _read_tokens(self, outcome: StepOutcome) -> list[tuple[ActiveRequest, str, End]]:
+        endings: list[tuple[ActiveRequest, str, End]] = [
+            (self._active[request_id], "", error) for request_id, error in outcome.failures.items()
+        ]
+        now = self._clock()
+        for token in outcome.tokens:
+            request = self._active[token.request_id]
+            self._note_token(request, now)
+            try:
+                update = request.output.accept(token)
+            except Exception as error:
+                _log.exception("reading a token of %s failed", request.request_id)
+                endings.append((request, "", InternalError(f"token {token.token_id} has no text: {error!r}")))
+                continue
+            if update.finish_reason is not None:
+                endings.append((request, update.text, request.output.result(update.finish_reason)))
+            elif update.text:
+                self._post_office.post(request.outlet, update.text, None)
+        return endings
+
+    def _note_token(self, request: ActiveRequest, now: float) -> None:
+        if request.last_token_at is None:
+            self._observers.on(FirstToken(request.request_id, now - request.submitted_at))
+        else:
+            self._observers.on(TokenEmitted(request.request_id, now - request.last_token_at))
+        request.last_token_at = now
+
+    def _end(self, request: ActiveRequest, text: str, end: End) -> None:
+        """Returns what the request held, then answers. Called with the lock held."""
+        del self._active[request.request_id]
+        self._scheduler.finish(request.request_id)
+        self._slots.release(request.request_id)
+        self._close_account(request.request_id)
+        self._announce(request, text, end)
+
+    def _announce(self, request: ActiveRequest, text: str, end: End) -> None:
+        reason = end.finish_reason if isinstance(end, InferenceResult) else FinishReason.ERROR
+        self._observers.on(
+            RequestFinished(
+                request_id=request.request_id,
+                reason=reason,
+                prompt_tokens=len(request.spec.prompt_ids),
+                completion_tokens=request.output.num_tokens,
+                duration_s=self._clock() - request.submitted_at,
+            )
+        )
+        self._post_office.post(request.outlet, text, end)
+
+    def _close_account(self, request_id: str) -> None:
+        outstanding = self._ledger.close(request_id).outstanding
+        if outstanding:
+            _log.error("resource leak: %s ended and still holds %s", request_id, outstanding)
+            self._observers.on(OutstandingAtClose(request_id, outstanding))
+
+    def _fail_all(self, error: FerrumError) -> None:
+        with self._work:
+            self._in_step = ()
+            self._step_started_at = None
+            for request in tuple(self._active.values()):
+                self._end(request, "", error)
+        self._post_office.flush()
+
+    def _die(self, error: BaseException) -> None:
+        """The last act of a thread that cannot go on: nobody may wait for an answer that will not come."""
+        _log.critical("the engine's thread dies", exc_info=error)
+        with self._work:
+            self._death_reason = repr(error)
+            for request in self._active.values():
+                self._announce(request, "", InternalError(f"the engine's thread died: {error!r}"))
+            self._active.clear()
+        self._post_office.flush()
+
+
+def _count_prefill_tokens(plan: StepPlan) -> int:
+    return sum(len(part.token_ids) for part in plan.parts if len(part.token_ids) > 1 or part.sampling is None)

@@ -1,0 +1,80 @@
+"""Runs one step so that a request which breaks it fails alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ferrum.core.errors import FerrumError, InternalError
+from ferrum.core.events import Observers, StepFailed
+from ferrum.core.step import SampledToken, SequencePart, StepPlan, StepResult
+from ferrum.execution.executor import Executor
+from ferrum.runtimes.protocol import StepAborted
+
+_log = logging.getLogger("ferrum.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """The parts that were computed with the tokens chosen for them, and the requests that failed.
+
+    A part in neither was given up (an aborted step) and is planned again.
+    """
+
+    parts: tuple[SequencePart, ...]
+    tokens: tuple[SampledToken, ...]
+    failures: Mapping[str, FerrumError] = field(default_factory=dict)
+
+
+class StepRunner:
+    """Calls the executor. A step that raises is repeated part by part: since no result depends on who shares a
+    step, the healthy parts come out the same, and only those that raise alone are failed.
+    """
+
+    def __init__(self, executor: Executor, observers: Observers) -> None:
+        self._executor = executor
+        self._observers = observers
+
+    def run(self, plan: StepPlan) -> StepOutcome:
+        try:
+            return StepOutcome(plan.parts, self._execute(plan))
+        except StepAborted:
+            return StepOutcome((), ())
+        except Exception as error:
+            _log.exception("a step of %d requests failed", len(plan.parts))
+            outcome = self._run_one_by_one(plan, error)
+            self._observers.on(StepFailed(str(error), len(plan.parts), len(outcome.failures)))
+            return outcome
+
+    def _run_one_by_one(self, plan: StepPlan, error: Exception) -> StepOutcome:
+        if len(plan.parts) == 1:
+            return StepOutcome((), (), {plan.parts[0].request_id: _as_failure(error)})
+        parts: list[SequencePart] = []
+        tokens: list[SampledToken] = []
+        failures: dict[str, FerrumError] = {}
+        for part in plan.parts:
+            try:
+                tokens += self._execute(StepPlan((part,)))
+                parts.append(part)
+            except StepAborted:
+                break
+            except Exception as own_error:
+                failures[part.request_id] = _as_failure(own_error)
+        return StepOutcome(tuple(parts), tuple(tokens), failures)
+
+    def _execute(self, plan: StepPlan) -> tuple[SampledToken, ...]:
+        result = self._executor.execute(plan)
+        _check_answers(plan, result)
+        return result.tokens
+
+
+def _check_answers(plan: StepPlan, result: StepResult) -> None:
+    asked = [part.request_id for part in plan.parts if part.sampling is not None]
+    answered = [token.request_id for token in result.tokens]
+    if asked != answered:
+        raise InternalError(f"the executor was asked to choose tokens for {asked} and answered for {answered}")
+
+
+def _as_failure(error: Exception) -> FerrumError:
+    return error if isinstance(error, FerrumError) else InternalError(f"a step failed: {error!r}")

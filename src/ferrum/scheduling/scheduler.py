@@ -1,0 +1,170 @@
+"""Which tokens of which requests the next step computes. Knows no texts, no callers and no device."""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections.abc import Callable, Iterable
+
+from ferrum.cache.cache_manager import CacheManager
+from ferrum.core.config import SchedulerConfig
+from ferrum.core.errors import QueueFull, ResourceExhausted
+from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted
+from ferrum.core.step import SampledToken, SequencePart, StepPlan
+from ferrum.scheduling.block_promises import BlockPromises
+from ferrum.scheduling.sequence import Sequence, SequenceSpec
+from ferrum.scheduling.token_budget import TokenBudget
+from ferrum.scheduling.waiting_queue import WaitingQueue
+
+
+class ContinuousBatchScheduler:
+    """One StepPlan per iteration: decodes first, then admission, then chunked prefill in what is left of the budget.
+
+    Requests are admitted in the order of their tickets, when the KV room promised to them is there. A request that
+    outgrows its promise when nothing is left preempts the youngest running one, which keeps its generated tokens and
+    its ticket and is computed again later. Because a result never depends on batch or chunk, none of this changes a
+    token. Mutated under the engine's lock only; ``schedule`` costs O(running requests).
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        cache: CacheManager,
+        observers: Observers | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._cache = cache
+        self._observers = observers or Observers()
+        self._clock = clock
+        self._promises = BlockPromises(cache.num_blocks)
+        self._sequences: dict[str, Sequence] = {}
+        self._waiting = WaitingQueue()
+        self._running: list[Sequence] = []  # by ticket
+        self._next_ticket = 0
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._sequences)
+
+    def submit(self, request: SequenceSpec, retry_after_s: float = 1.0) -> None:
+        """Puts a request at the end of the waiting queue.
+
+        Raises QueueFull when the waiting prompts hold too many tokens, ResourceExhausted for a request that could
+        not even run alone.
+        """
+        assert request.request_id not in self._sequences
+        assert request.prompt_ids
+        sequence = Sequence(request, self._next_ticket, self._clock())
+        needed = self._cache.blocks_for(sequence.max_total_tokens)
+        if needed > self._cache.num_blocks:
+            raise ResourceExhausted("KV blocks", needed, self._cache.num_blocks, "lower max_tokens")
+        waiting_tokens = self._waiting.num_tokens + len(request.prompt_ids)
+        if len(self._waiting) and waiting_tokens > self._config.max_waiting_tokens:
+            raise QueueFull(
+                self._waiting.num_tokens, self._config.max_waiting_tokens, retry_after_s, unit="tokens"
+            )
+        self._next_ticket += 1
+        self._sequences[request.request_id] = sequence
+        self._waiting.push(sequence)
+
+    def schedule(self) -> StepPlan | None:
+        """The next step, or None when there is nothing to do."""
+        budget = TokenBudget(self._config.max_num_batched_tokens)
+        parts = self._decode_parts(budget)
+        self._admit_waiting()
+        parts += self._prefill_parts(self._prefill_budget(budget, beside_decodes=len(parts)))
+        return StepPlan(tuple(parts)) if parts else None
+
+    def commit(self, parts: Iterable[SequencePart], tokens: Iterable[SampledToken]) -> None:
+        """Takes note of what was computed and chosen. Planned parts that are not among ``parts`` stay to be done."""
+        for part in parts:
+            self._sequences[part.request_id].num_computed_tokens = part.start_position + len(part.token_ids)
+        for token in tokens:
+            self._sequences[token.request_id].token_ids.append(token.token_id)
+
+    def finish(self, request_id: str) -> None:
+        """Forgets a request in any phase and gives its blocks back."""
+        sequence = self._sequences.pop(request_id)
+        if sequence in self._running:
+            self._stop_running(sequence)
+        else:
+            self._waiting.remove(sequence)
+
+    def _decode_parts(self, budget: TokenBudget) -> list[SequencePart]:
+        parts = []
+        for sequence in tuple(self._running):
+            # An older request of this loop may have preempted this one.
+            if sequence.is_decoding and self._make_room(sequence):
+                parts.append(self._part(sequence, budget.take(1)))
+        return parts
+
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Promises room for every known token; False when the sequence itself had to give way."""
+        needed = self._cache.blocks_for(len(sequence.token_ids))
+        while not self._promises.raise_to(sequence.request_id, needed):
+            youngest = self._running[-1]
+            self._preempt(youngest)
+            if youngest is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._observers.on(RequestPreempted(sequence.request_id, sequence.num_computed_tokens))
+        self._stop_running(sequence)
+        sequence.forget_computed()
+        sequence.waiting_since = self._clock()
+        self._waiting.push(sequence)
+
+    def _stop_running(self, sequence: Sequence) -> None:
+        self._running.remove(sequence)
+        self._promises.withdraw(sequence.request_id)
+        self._cache.release(sequence.request_id)
+
+    def _admit_waiting(self) -> None:
+        while len(self._running) < self._config.max_running_requests:
+            sequence = self._waiting.first
+            if sequence is None or not self._promise_first(sequence):
+                return
+            self._waiting.remove(sequence)
+            insort(self._running, sequence, key=lambda running: running.ticket)
+            waited_s = self._clock() - sequence.waiting_since
+            self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
+
+    def _promise_first(self, sequence: Sequence) -> bool:
+        num_tokens = sequence.tokens_to_promise(self._config.expected_output_tokens)
+        return self._promises.raise_to(sequence.request_id, self._cache.blocks_for(num_tokens))
+
+    def _prefill_budget(self, budget: TokenBudget, beside_decodes: int) -> TokenBudget:
+        if not beside_decodes:
+            return budget
+        return TokenBudget(min(budget.remaining, self._config.active_decode_prefill_chunk))
+
+    def _prefill_parts(self, budget: TokenBudget) -> list[SequencePart]:
+        """Half of the budget for the oldest, so that nobody starves; the rest to those nearest their first token."""
+        prefilling = [sequence for sequence in self._running if not sequence.is_decoding]
+        if not prefilling:
+            return []
+        oldest = prefilling[0]
+        kept = TokenBudget(budget.take((budget.remaining + 1) // 2))
+        chunks = {oldest: kept.take(self._chunk_limit(oldest))}
+        budget.remaining += kept.remaining
+        for sequence in sorted(prefilling, key=lambda waiting: waiting.num_remaining_tokens):
+            taken = chunks.get(sequence, 0)
+            chunks[sequence] = taken + budget.take(self._chunk_limit(sequence) - taken)
+        return [self._part(sequence, chunk) for sequence, chunk in chunks.items() if chunk]
+
+    def _chunk_limit(self, sequence: Sequence) -> int:
+        return min(sequence.num_remaining_tokens, self._config.prefill_chunk_tokens)
+
+    def _part(self, sequence: Sequence, num_tokens: int) -> SequencePart:
+        table = self._cache.grow(sequence.request_id, sequence.num_computed_tokens + num_tokens)
+        return sequence.part(num_tokens, table)

@@ -1,0 +1,102 @@
+"""A request as the scheduler sees it: tokens known, tokens computed, room promised. No text, no callers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ferrum.core.sampling_params import SamplingParams
+from ferrum.core.step import SamplingInstruction, SequencePart
+
+_SEED_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSpec:
+    """What the scheduler needs to know of a new request.
+
+    ``max_tokens`` is resolved (the context's remainder when the caller named none, then ``is_budget_explicit`` is
+    false), and so is ``seed``.
+    """
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    is_budget_explicit: bool
+    sampling: SamplingParams
+    seed: int
+
+
+class Sequence:
+    """Mutable state of one request between submission and its end; mutated by the scheduler only.
+
+    ``token_ids`` is the prompt and everything generated so far. The keys and values of the first
+    ``num_computed_tokens`` are in the cache. ``ticket`` orders requests by submission and never changes.
+    """
+
+    __slots__ = (
+        "_request",
+        "max_total_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "request_id",
+        "ticket",
+        "token_ids",
+        "waiting_since",
+    )
+
+    def __init__(self, request: SequenceSpec, ticket: int, waiting_since: float) -> None:
+        self._request = request
+        self.request_id = request.request_id
+        self.ticket = ticket
+        self.waiting_since = waiting_since
+        self.token_ids = list(request.prompt_ids)
+        self.max_total_tokens = len(request.prompt_ids) + request.max_tokens
+        self.num_computed_tokens = 0
+        self.num_preemptions = 0
+
+    @property
+    def num_remaining_tokens(self) -> int:
+        """Known tokens that are not computed yet; at least 1 while the request lives."""
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def is_decoding(self) -> bool:
+        """True when only the newest generated token is left to compute."""
+        return self.num_remaining_tokens == 1 and len(self.token_ids) > len(self._request.prompt_ids)
+
+    def tokens_to_promise(self, expected_output_tokens: int) -> int:
+        """Tokens to keep room for on admission: all of an explicit budget, the expected part of a default one.
+
+        A request that was preempted once is promised everything, so that it is not preempted for growing again.
+        """
+        if self._request.is_budget_explicit or self.num_preemptions:
+            return self.max_total_tokens
+        return min(self.max_total_tokens, len(self.token_ids) + expected_output_tokens)
+
+    def part(self, num_tokens: int, block_table: tuple[int, ...]) -> SequencePart:
+        """The next ``num_tokens`` uncomputed tokens; asks for a new token when it reaches the last known one."""
+        start = self.num_computed_tokens
+        end = start + num_tokens
+        return SequencePart(
+            request_id=self.request_id,
+            token_ids=tuple(self.token_ids[start:end]),
+            start_position=start,
+            block_table=block_table,
+            sampling=self._next_token_instruction() if end == len(self.token_ids) else None,
+        )
+
+    def forget_computed(self) -> None:
+        """Drops what the cache held; the tokens stay and are computed again."""
+        self.num_computed_tokens = 0
+        self.num_preemptions += 1
+
+    def _next_token_instruction(self) -> SamplingInstruction:
+        sampling = self._request.sampling
+        return SamplingInstruction(
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            seed=self._request.seed & _SEED_MASK,
+            position=len(self.token_ids),
+        )
