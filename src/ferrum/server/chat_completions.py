@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from fastapi import APIRouter
@@ -12,9 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ferrum.core.errors import FerrumError
-from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk
+from ferrum.core.request import InferenceRequest, InferenceResult
 from ferrum.server.core_to_wire import FINISH_WORDS, usage_object
 from ferrum.server.disconnect import run_while_connected
+from ferrum.server.engine_door import ChunkStream
 from ferrum.server.error_responses import answering_errors, error_response, json_response
 from ferrum.server.request_body import read_json_object
 from ferrum.server.server_context import ServerContext
@@ -69,7 +70,7 @@ async def _answer(context: ServerContext, request: Request, body: ChatCompletion
 
 
 async def _events(
-    completion: _Completion, chunks: AsyncIterator[StreamChunk], *, has_usage: bool
+    completion: _Completion, chunks: ChunkStream, *, has_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     async for chunk in chunks:
         if chunk.text:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk, Usage
+from ferrum.core.request import InferenceRequest, InferenceResult, Usage
 from ferrum.server.completion_prompts import completion_prompts
 from ferrum.server.core_to_wire import FINISH_WORDS, usage_object
 from ferrum.server.disconnect import cancel_and_wait, run_while_connected
-from ferrum.server.engine_door import EngineDoor
+from ferrum.server.engine_door import ChunkStream, EngineDoor
 from ferrum.server.error_responses import answering_errors, json_response
 from ferrum.server.merged_streams import merge_streams
 from ferrum.server.request_body import read_json_object
@@ -72,10 +72,8 @@ async def _infer_all(engine: EngineDoor, requests: Sequence[InferenceRequest]) -
         await cancel_and_wait(*tasks)
 
 
-async def _open_all(
-    engine: EngineDoor, requests: Sequence[InferenceRequest]
-) -> list[AsyncIterator[StreamChunk]]:
-    streams: list[AsyncIterator[StreamChunk]] = []
+async def _open_all(engine: EngineDoor, requests: Sequence[InferenceRequest]) -> list[ChunkStream]:
+    streams: list[ChunkStream] = []
     try:
         for request in requests:
             streams.append(await engine.open_stream(request))
@@ -86,7 +84,7 @@ async def _open_all(
 
 
 async def _events(
-    completion: _Completion, streams: Sequence[AsyncIterator[StreamChunk]], *, has_usage: bool
+    completion: _Completion, streams: Sequence[ChunkStream], *, has_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     usages: list[Usage] = []
     async for index, chunk in merge_streams(streams):

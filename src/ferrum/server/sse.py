@@ -6,14 +6,14 @@ Format: https://html.spec.whatwg.org/multipage/server-sent-events.html; OpenAI's
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ferrum.core.request import StreamChunk
 from ferrum.server.disconnect import cancel_and_wait, wait_for_disconnect
+from ferrum.server.engine_door import ChunkStream
 from ferrum.server.error_responses import error_body, record_failure
 
 DONE = b"data: [DONE]\n\n"
@@ -32,11 +32,10 @@ def data_event(content: object) -> bytes:
     return b"data: " + orjson.dumps(content) + b"\n\n"
 
 
-async def close_streams(streams: Iterable[AsyncIterator[StreamChunk]]) -> None:
+async def close_streams(streams: Iterable[ChunkStream]) -> None:
     """Ends every stream, which cancels its request if it is still running."""
     for stream in streams:
-        if isinstance(stream, AsyncGenerator):
-            await stream.aclose()
+        await stream.aclose()
 
 
 class EventStreamResponse(Response):
@@ -49,7 +48,7 @@ class EventStreamResponse(Response):
     def __init__(
         self,
         opening: bytes,
-        streams: Iterable[AsyncIterator[StreamChunk]],
+        streams: Iterable[ChunkStream],
         events: AsyncGenerator[bytes, None],
         ping_interval_s: float,
     ) -> None:

@@ -1,13 +1,12 @@
 import pytest
 from fastapi import FastAPI
+from scripted_engine import ScriptedEngine
 
 from ferrum.server.app import create_app
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.served_models import ServedModels
 from ferrum.server.server_context import ServerContext
 from ferrum.server.server_options import ServerOptions
-
-from scripted_engine import ScriptedEngine
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """An engine door whose every piece of text is released by the test."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -35,13 +35,13 @@ class ScriptedEngine:
                 return chunk.result
         raise AssertionError("a stream ends with its result")
 
-    async def open_stream(self, request: InferenceRequest) -> AsyncIterator[StreamChunk]:
+    async def open_stream(self, request: InferenceRequest) -> AsyncGenerator[StreamChunk, None]:
         if self.refusal is not None:
             raise self.refusal
         self.requests.append(request)
         return self._stream(request)
 
-    async def _stream(self, request: InferenceRequest) -> AsyncIterator[StreamChunk]:
+    async def _stream(self, request: InferenceRequest) -> AsyncGenerator[StreamChunk, None]:
         self.num_running += 1
         try:
             await self.released.wait()
