@@ -26,7 +26,7 @@ _LAYERS_OF_27B: Final = 62
 
 @dataclass(frozen=True, slots=True)
 class Gemma3Config:
-    """What the metadata says, checked. Each ``pattern``-th layer sees all keys, the others ``window`` of them."""
+    """What the metadata says, checked. Each ``pattern``-th layer sees all keys, the others ``window``."""
 
     num_layers: int
     width: int

@@ -1,8 +1,8 @@
 """The primitive operations an authored plan is made of.
 
-An operation is a value: it names the buffers it reads and writes and the weights it needs, and computes nothing. A
-buffer is a float32 matrix with one row per token of the step; its width is fixed by the plan. What each operation
-computes, to the last bit, is in docs/numerics.md.
+An operation is a value: it names the buffers it reads and writes and the weights it needs, and computes
+nothing. A buffer is a float32 matrix with one row per token of the step; its width is fixed by the plan. What
+each operation computes, to the last bit, is in docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm:
-    """Root-mean-square norm of each row, or of each ``group_width`` values of it (heads) with one shared weight."""
+    """Root-mean-square norm of each row, or of each ``group_width`` values of it with one weight for all."""
 
     kind: ClassVar[str] = "rms_norm"
     out: str
@@ -61,8 +61,8 @@ class Linear:
 class Rope:
     """Rotates the first ``2 * len(inverse_frequencies)`` values of each head by position * frequency.
 
-    Frequencies hold every scaling rule already (linear, llama3, ...): they depend on configuration, never on the
-    length of the current sequence.
+    Frequencies hold every scaling rule already (linear, llama3, ...): they depend on configuration, never on
+    the length of the current sequence.
     """
 
     kind: ClassVar[str] = "rope"
@@ -77,7 +77,8 @@ class Rope:
 class Attention:
     """Causal attention of q over the layer's cached K and V, which take this step's k and v first.
 
-    ``window``: number of visible keys, the query's own included; None = all. ``soft_cap``: cap * tanh(score / cap).
+    ``window``: number of visible keys, the query's own included; None = all.
+    ``soft_cap``: cap * tanh(score / cap).
     """
 
     kind: ClassVar[str] = "attention"
@@ -138,14 +139,19 @@ class SoftCap:
 
 
 Operation = (
-    Embed
-    | RmsNorm
-    | Linear
-    | Rope
-    | Attention
-    | Activation
-    | Multiply
-    | Add
-    | SelectOutputRows
-    | SoftCap
+    Embed | RmsNorm | Linear | Rope | Attention | Activation | Multiply | Add | SelectOutputRows | SoftCap
 )
+
+_INPUT_FIELDS = ("x", "a", "b", "q", "k", "v")
+_WEIGHT_FIELDS = ("table", "weight", "bias")
+
+
+def input_buffers(operation: Operation) -> tuple[str, ...]:
+    """The buffers an operation reads, in the order of its fields."""
+    return tuple(getattr(operation, field) for field in _INPUT_FIELDS if hasattr(operation, field))
+
+
+def operand_weights(operation: Operation) -> tuple[str, ...]:
+    """The weights an operation reads."""
+    names = (getattr(operation, field, None) for field in _WEIGHT_FIELDS)
+    return tuple(name for name in names if name is not None)

@@ -29,9 +29,9 @@ from ferrum.weights.quantized_tensor import QuantizedTensor
 
 
 class PlanBuilder:
-    """Collects operations, buffers and weights; a method appends one operation and returns the buffer it fills.
+    """Collects operations, buffers and weights; a method appends an operation and returns its buffer.
 
-    Weights are named without their ``.weight``; a linear takes its ``.bias`` along when the checkpoint has one.
+    Weights are named without ``.weight``; a linear takes its ``.bias`` along when the checkpoint has one.
     Every method raises MalformedCheckpoint for a tensor that is missing or has another shape than the
     metadata says, and UnsupportedModel for one of a type the operation cannot use. Widths of buffers that do
     not fit each other are a bug of the architecture file, not of the checkpoint, and fail an assertion.
