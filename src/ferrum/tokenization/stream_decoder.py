@@ -1,0 +1,39 @@
+"""Token ids to text, one at a time. Works on bytes: the deltas joined equal decoding all ids at once."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from ferrum.tokenization.tokenizer import Tokenizer
+
+
+class StreamDecoder:
+    """Decodes one answer. Mutates its pending bytes with every push; used by one request.
+
+    Control tokens give no text. An incomplete character is held back until its last byte arrives; bytes that
+    can no longer become a character turn into U+FFFD at once, a dangling tail does at flush().
+
+    ``preceding_ids`` are the tokens the answer follows where it goes on in the middle of a text (a raw
+    completion): its first space is then a real one and is kept. Without them the answer is a text of its own.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, preceding_ids: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        follows_text = bool(preceding_ids) and preceding_ids[-1] not in tokenizer.control_ids
+        self._drops_space = tokenizer.has_dummy_prefix and not follows_text
+
+    def push(self, token_id: int) -> str:
+        """The text that this token completes; often the token's own, sometimes none."""
+        if token_id in self._tokenizer.control_ids:
+            return ""
+        data = self._tokenizer.token_bytes(token_id)
+        if self._drops_space and data:
+            data = data.removeprefix(b" ")
+            self._drops_space = False
+        return self._utf8.decode(data)
+
+    def flush(self) -> str:
+        """What is left when the answer ends: U+FFFD for an unfinished character, else nothing."""
+        return self._utf8.decode(b"", final=True)
