@@ -61,7 +61,9 @@ class Lease:
             self.release()
 
     def _move(self, expected: LeaseState, to: LeaseState) -> None:
-        assert self._state is expected, f"{self.resource} of {self.owner}: {self._state.value}, cannot be {to.value}"
+        assert self._state is expected, (
+            f"{self.resource} of {self.owner}: {self._state.value}, cannot be {to.value}"
+        )
         self._state = to
 
     def __del__(self) -> None:

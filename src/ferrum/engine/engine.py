@@ -18,7 +18,7 @@ from ferrum.core.config import EngineConfig
 from ferrum.core.errors import FerrumError, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.ledger import LifecycleLedger
-from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk
+from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
@@ -33,6 +33,9 @@ from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.tokenization.stop_strings import StopMatcher
 from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
+
+# When the queue is full of other callers' requests, ``generate`` looks again this often.
+_RETRY_S = 0.05
 
 
 class EngineTokenizer(PromptTokenizer, DecodingTokenizer, Protocol):
@@ -137,8 +140,8 @@ class ContinuousBatchEngine:
         specs = [self._inputs.prepare(request) for request in requests]
         started: list[tuple[ActiveRequest, ThreadOutlet]] = []
         try:
-            for spec in specs:
-                started.append(self._start_when_there_is_room(spec, started))
+            for request, spec in zip(requests, specs, strict=True):
+                started.append(self._start_when_there_is_room(request, spec, started))
             return [outlet.future.result() for _, outlet in started]
         finally:
             for active, _ in started:
@@ -190,7 +193,7 @@ class ContinuousBatchEngine:
         loop = asyncio.get_running_loop()
         with self._place(request.request_id):
             spec = await loop.run_in_executor(self._workers, self._inputs.prepare, request)
-            return self._submit(spec, outlet, submitted_at)
+            return self._submit(request, spec, outlet, submitted_at)
 
     @contextmanager
     def _place(self, request_id: str) -> Iterator[None]:
@@ -207,28 +210,30 @@ class ContinuousBatchEngine:
             self._observers.on(RequestRejected(request_id, type(error).__name__))
             raise
 
-    def _submit(self, spec: SequenceSpec, outlet: Outlet, submitted_at: float) -> ActiveRequest:
-        output = RequestOutput(
-            spec, self._end_ids, StreamDecoder(self._tokenizer), StopMatcher(spec.sampling.stop)
-        )
+    def _submit(
+        self, request: InferenceRequest, spec: SequenceSpec, outlet: Outlet, submitted_at: float
+    ) -> ActiveRequest:
+        preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
+        decoder = StreamDecoder(self._tokenizer, preceding_ids)
+        output = RequestOutput(spec, self._end_ids, decoder, StopMatcher(request.sampling.stop))
         active = ActiveRequest(spec, output, outlet, submitted_at)
         self._steps.submit(active)
         return active
 
     def _start_when_there_is_room(
-        self, spec: SequenceSpec, started: Sequence[tuple[ActiveRequest, ThreadOutlet]]
+        self,
+        request: InferenceRequest,
+        spec: SequenceSpec,
+        started: Sequence[tuple[ActiveRequest, ThreadOutlet]],
     ) -> tuple[ActiveRequest, ThreadOutlet]:
         while True:
             outlet = ThreadOutlet()
             try:
-                with self._place(spec.request_id):
-                    return self._submit(spec, outlet, self._clock()), outlet
-            except QueueFull as full:
-                running = [other.future for _, other in started if not other.future.done()]
-                if running:
-                    wait(running, return_when=FIRST_COMPLETED)
-                else:
-                    time.sleep(min(full.retry_after_s, 0.05))
+                with self._place(request.request_id):
+                    return self._submit(request, spec, outlet, self._clock()), outlet
+            except QueueFull:
+                unfinished = [other.future for _, other in started if not other.future.done()]
+                wait(unfinished, timeout=_RETRY_S, return_when=FIRST_COMPLETED)
 
     def _mailbox(self) -> LoopMailbox:
         loop = asyncio.get_running_loop()
@@ -239,3 +244,8 @@ class ContinuousBatchEngine:
         if self._config.max_model_len is not None:
             limits.append(self._config.max_model_len)
         return min(limits)
+
+
+def _continues_text(prompt: Prompt) -> bool:
+    """Whether the answer goes on in the middle of a text, rather than being a text of its own."""
+    return not isinstance(prompt, ChatPrompt) or prompt.continue_final_message

@@ -59,7 +59,6 @@ class InputProcessor:
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, TextPrompt):
-            _require_unicode(prompt.text)
             return self._tokenizer.encode_prompt(prompt.text)
         if isinstance(prompt, ChatPrompt):
             if self._chat_encoder is None:
@@ -81,12 +80,3 @@ class InputProcessor:
         if input_tokens + wanted > self.capacity:
             raise ContextLengthExceeded(self.capacity, input_tokens, wanted)
         return wanted
-
-
-def _require_unicode(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(
-            f"character {error.start} is half of a surrogate pair, which no text may hold", "prompt"
-        ) from error

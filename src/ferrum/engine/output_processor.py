@@ -9,19 +9,13 @@ from typing import Protocol
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken
 from ferrum.scheduling.sequence import SequenceSpec
+from ferrum.tokenization.stop_strings import StopMatcher
 
 
 class TokenDecoder(Protocol):
     """Turns tokens into text piece by piece, holding back bytes that are no whole character yet."""
 
     def push(self, token_id: int) -> str: ...
-    def flush(self) -> str: ...
-
-
-class StopFilter(Protocol):
-    """Passes text on up to the earliest stop text, holding back what may become one."""
-
-    def push(self, text: str) -> tuple[str, bool]: ...
     def flush(self) -> str: ...
 
 
@@ -40,7 +34,7 @@ class RequestOutput:
     """
 
     def __init__(
-        self, spec: SequenceSpec, end_ids: Collection[int], decoder: TokenDecoder, stops: StopFilter
+        self, spec: SequenceSpec, end_ids: Collection[int], decoder: TokenDecoder, stops: StopMatcher
     ) -> None:
         self._spec = spec
         self._end_ids = () if spec.sampling.ignore_eos else end_ids
@@ -83,16 +77,17 @@ class RequestOutput:
     def _read(self, token_id: int) -> tuple[str, FinishReason | None]:
         if token_id in self._end_ids:
             return self._flush(FinishReason.EOS)
-        text, is_stopped = self._stops.push(self._decoder.push(token_id))
-        if is_stopped:
-            return text, FinishReason.STOP
+        shown = self._stops.push(self._decoder.push(token_id))
+        if shown.is_match:
+            return shown.emit, FinishReason.STOP
         if len(self._token_ids) >= self._spec.max_tokens:
             rest, reason = self._flush(FinishReason.LENGTH)
-            return text + rest, reason
-        return text, None
+            return shown.emit + rest, reason
+        return shown.emit, None
 
     def _flush(self, reason: FinishReason) -> tuple[str, FinishReason]:
-        text, is_stopped = self._stops.push(self._decoder.flush())
-        if is_stopped:
-            return text, FinishReason.STOP
-        return text + self._stops.flush(), reason
+        shown = self._stops.push(self._decoder.flush())
+        if shown.is_match:
+            return shown.emit, FinishReason.STOP
+        rest = self._stops.flush()
+        return shown.emit + rest.emit, FinishReason.STOP if rest.is_match else reason

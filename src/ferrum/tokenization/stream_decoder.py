@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
-from ferrum.tokenization.tokenizer import Tokenizer
+
+class DecodingTokenizer(Protocol):
+    """What decoding asks of a tokenizer; see Tokenizer."""
+
+    @property
+    def control_ids(self) -> Collection[int]: ...
+    @property
+    def has_dummy_prefix(self) -> bool: ...
+    def token_bytes(self, token_id: int) -> bytes: ...
 
 
 class StreamDecoder:
@@ -18,7 +27,7 @@ class StreamDecoder:
     completion): its first space is then a real one and is kept. Without them the answer is a text of its own.
     """
 
-    def __init__(self, tokenizer: Tokenizer, preceding_ids: Sequence[int] = ()) -> None:
+    def __init__(self, tokenizer: DecodingTokenizer, preceding_ids: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         follows_text = bool(preceding_ids) and preceding_ids[-1] not in tokenizer.control_ids

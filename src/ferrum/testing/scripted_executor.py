@@ -1,0 +1,112 @@
+"""An executor without a model: it writes tokens where keys and values would go, and chooses from what it reads back."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart, StepPlan, StepResult
+from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
+from ferrum.runtimes.protocol import StepAborted
+
+History = tuple[int, ...]
+"""Every token of a sequence as the cache holds it: prompt and output so far."""
+
+Choose = Callable[[str, History, SamplingInstruction], int]
+"""(request id, history, instruction) to the next token."""
+
+
+def letter_of_history(request_id: str, history: History, sampling: SamplingInstruction) -> int:
+    """A lower-case letter that depends on every token, their order and the seed, and on nothing else."""
+    text = f"{history}{sampling.seed if sampling.temperature else None}"
+    return ord("a") + hashlib.sha256(text.encode()).digest()[0] % 26
+
+
+def scripted(answers: Mapping[str, Sequence[int]]) -> Choose:
+    """Gives each request its own tokens in turn, then its last one again and again."""
+    prompt_lengths: dict[str, int] = {}
+
+    def choose(request_id: str, history: History, sampling: SamplingInstruction) -> int:
+        prompt_length = prompt_lengths.setdefault(request_id, sampling.position)
+        answer = answers[request_id]
+        return answer[min(sampling.position - prompt_length, len(answer) - 1)]
+
+    return choose
+
+
+class ScriptedExecutor:
+    """Deterministic and strict: a wrong block table, a gap or an overlap in positions changes what is chosen.
+
+    ``before_step`` sees every plan first and may block or raise. ``latency_s`` is slept in each step, and
+    ``abort`` ends the sleep with StepAborted. ``num_steps``, ``plans`` (when ``keeps_plans``), ``num_prepared``
+    and ``is_closed`` tell what happened.
+    """
+
+    def __init__(
+        self,
+        *,
+        choose: Choose = letter_of_history,
+        capacity: ExecutorCapacity | None = None,
+        resource_authority: ResourceAuthority = ResourceAuthority.PLAN_RUNTIME,
+        before_step: Callable[[StepPlan], None] | None = None,
+        latency_s: float = 0.0,
+        keeps_plans: bool = False,
+    ) -> None:
+        self.capacity = capacity or ExecutorCapacity(
+            num_blocks=64, block_tokens=4, context_length=256, vocabulary_size=258
+        )
+        self.resource_authority = resource_authority
+        is_planned = resource_authority is ResourceAuthority.PLAN_RUNTIME
+        self.resolved_plan = ResolvedModelPlan("scripted", kv_bytes_per_token=8) if is_planned else None
+        self.before_step = before_step
+        self.latency_s = latency_s
+        self.num_steps = 0
+        self.num_prepared = 0
+        self.is_closed = False
+        self.plans: list[StepPlan] = []
+        self._keeps_plans = keeps_plans
+        self._choose = choose
+        self._abort = threading.Event()
+        self._slots: dict[int, int] = {}  # block · block_tokens + offset to the token stored there
+
+    def prepare_startup(self) -> None:
+        self.num_prepared += 1
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        assert not self.is_closed, "execute after close"
+        self.num_steps += 1
+        if self._keeps_plans:
+            self.plans.append(plan)
+        if self.before_step is not None:
+            self.before_step(plan)
+        if self.latency_s and self._abort.wait(self.latency_s):
+            self._abort.clear()
+            raise StepAborted
+        for part in plan.parts:
+            self._store(part)
+        return StepResult(
+            tuple(self._sample(part, part.sampling) for part in plan.parts if part.sampling is not None)
+        )
+
+    def abort(self) -> None:
+        self._abort.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _store(self, part: SequencePart) -> None:
+        assert part.token_ids, f"{part.request_id}: a part without tokens"
+        for position, token_id in enumerate(part.token_ids, part.start_position):
+            self._slots[self._slot(part, position)] = token_id
+
+    def _sample(self, part: SequencePart, sampling: SamplingInstruction) -> SampledToken:
+        num_tokens = part.start_position + len(part.token_ids)
+        assert sampling.position == num_tokens, f"{part.request_id}: chooses {sampling.position} after {num_tokens}"
+        history = tuple(self._slots[self._slot(part, position)] for position in range(num_tokens))
+        digest = int.from_bytes(hashlib.sha256(repr(history).encode()).digest()[:8], "little")
+        return SampledToken(part.request_id, self._choose(part.request_id, history, sampling), digest)
+
+    def _slot(self, part: SequencePart, position: int) -> int:
+        block, offset = divmod(position, self.capacity.block_tokens)
+        return part.block_table[block] * self.capacity.block_tokens + offset

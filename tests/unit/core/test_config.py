@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import ast
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+import ferrum
+from ferrum.core.config import EngineConfig, KvCacheConfig, SchedulerConfig, config_from_mapping
+from ferrum.core.errors import InvalidConfig
+
+SOURCE = Path(ferrum.__file__).parent
+
+
+def _attributes_read() -> set[str]:
+    """Every attribute name that production code outside config.py reads."""
+    found: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        if path.name == "config.py" or "testing" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found.add(node.attr)
+    return found
+
+
+@pytest.mark.parametrize("kind", [EngineConfig, SchedulerConfig, KvCacheConfig])
+def test_every_field_has_a_reader(kind: type) -> None:
+    unread = {field.name for field in fields(kind)} - _attributes_read()
+    assert not unread, f"{kind.__name__} fields that nobody reads: {sorted(unread)}"
+
+
+@pytest.mark.parametrize("kind", [EngineConfig, SchedulerConfig, KvCacheConfig])
+def test_every_field_is_documented(kind: type) -> None:
+    undocumented = [field.name for field in fields(kind) if field.name not in (kind.__doc__ or "")]
+    assert not undocumented
+
+
+def test_unknown_keys_are_refused_and_the_known_ones_listed() -> None:
+    with pytest.raises(InvalidConfig, match="max_runing_requests: no such setting.*max_running_requests") as caught:
+        config_from_mapping(EngineConfig, {"scheduler": {"max_runing_requests": 3}})
+    assert caught.value.field == "scheduler.max_runing_requests"
+
+
+def test_nested_tables_become_nested_configs() -> None:
+    config = config_from_mapping(EngineConfig, {"scheduler": {"max_running_requests": 3}, "max_model_len": 99})
+    assert config.scheduler == SchedulerConfig(max_running_requests=3)
+    assert config.max_model_len == 99
+
+
+def test_a_table_that_is_no_table_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="scheduler: must be a table of settings, not 7"):
+        config_from_mapping(EngineConfig, {"scheduler": 7})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("max_model_len", 0, "at least 1"),
+        ("max_model_len", True, "integer"),
+        ("memory_bytes", -5, "at least 1"),
+        ("memory_utilization", 0, "above 0"),
+        ("memory_utilization", 1.5, "between 0 and 1"),
+        ("memory_utilization", float("nan"), "number"),
+        ("stream_buffer_chunks", 0, "at least 1"),
+        ("tokenizer_threads", "two", "integer"),
+        ("shutdown_drain_s", -1, "between 0"),
+        ("stall_after_s", 0, "between 1"),
+        ("logit_digests", 1, "true or false"),
+    ],
+)
+def test_a_wrong_engine_value_is_named(field: str, value: object, problem: str) -> None:
+    with pytest.raises(InvalidConfig, match=problem) as caught:
+        config_from_mapping(EngineConfig, {field: value})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(SchedulerConfig)])
+@pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
+def test_a_wrong_scheduler_value_is_named(field: str, value: object) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        config_from_mapping(SchedulerConfig, {field: value})
+    assert caught.value.field == f"scheduler.{field}"
+
+
+def test_a_step_must_have_room_for_one_token_of_each_running_request() -> None:
+    with pytest.raises(InvalidConfig, match="below max_running_requests") as caught:
+        SchedulerConfig(max_running_requests=20, max_num_batched_tokens=19)
+    assert caught.value.field == "scheduler.max_num_batched_tokens"
+
+
+def test_configs_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        EngineConfig().max_model_len = 5  # type: ignore[misc]
