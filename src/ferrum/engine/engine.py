@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -191,23 +191,28 @@ class ContinuousBatchEngine:
     async def _accept(self, request: InferenceRequest, outlet: Outlet) -> ActiveRequest:
         submitted_at = self._clock()
         loop = asyncio.get_running_loop()
-        with self._place(request.request_id):
+        with self._counted(request.request_id), self._place(request.request_id):
             spec = await loop.run_in_executor(self._workers, self._inputs.prepare, request)
             return self._submit(request, spec, outlet, submitted_at)
 
     @contextmanager
-    def _place(self, request_id: str) -> Iterator[None]:
-        """A place for the request while it is checked; given back when it is refused, or its caller leaves."""
+    def _counted(self, request_id: str) -> Iterator[None]:
+        """Tells the observers that a request came, and when it is refused."""
         self._observers.on(RequestSubmitted(request_id))
         try:
-            self._steps.open(request_id)
-            try:
-                yield
-            except BaseException:
-                self._steps.reject(request_id)
-                raise
+            yield
         except FerrumError as error:
             self._observers.on(RequestRejected(request_id, type(error).__name__))
+            raise
+
+    @contextmanager
+    def _place(self, request_id: str) -> Iterator[None]:
+        """A place for the request while it is checked; given back when it is refused, or its caller leaves."""
+        self._steps.open(request_id)
+        try:
+            yield
+        except BaseException:
+            self._steps.reject(request_id)
             raise
 
     def _submit(
@@ -226,14 +231,14 @@ class ContinuousBatchEngine:
         spec: SequenceSpec,
         started: Sequence[tuple[ActiveRequest, ThreadOutlet]],
     ) -> tuple[ActiveRequest, ThreadOutlet]:
-        while True:
-            outlet = ThreadOutlet()
-            try:
-                with self._place(request.request_id):
-                    return self._submit(request, spec, outlet, self._clock()), outlet
-            except QueueFull:
-                unfinished = [other.future for _, other in started if not other.future.done()]
-                wait(unfinished, timeout=_RETRY_S, return_when=FIRST_COMPLETED)
+        outlet = ThreadOutlet()
+        with self._counted(request.request_id):
+            while True:
+                try:
+                    with self._place(request.request_id):
+                        return self._submit(request, spec, outlet, self._clock()), outlet
+                except QueueFull:
+                    _wait_for_one([other.future for _, other in started])
 
     def _mailbox(self) -> LoopMailbox:
         loop = asyncio.get_running_loop()
@@ -249,3 +254,12 @@ class ContinuousBatchEngine:
 def _continues_text(prompt: Prompt) -> bool:
     """Whether the answer goes on in the middle of a text, rather than being a text of its own."""
     return not isinstance(prompt, ChatPrompt) or prompt.continue_final_message
+
+
+def _wait_for_one(futures: Sequence[Future[InferenceResult]]) -> None:
+    """Until one of them that still runs is done, or long enough to look at the queue again."""
+    running = [future for future in futures if not future.done()]
+    if running:
+        wait(running, timeout=_RETRY_S, return_when=FIRST_COMPLETED)
+    else:
+        time.sleep(_RETRY_S)
