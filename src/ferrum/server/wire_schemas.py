@@ -43,7 +43,7 @@ class GenerationBody(BaseModel):
 
 
 class ChatCompletionBody(GenerationBody):
-    """POST /v1/chat/completions. ``messages`` is checked by chat_messages.py."""
+    """POST /v1/chat/completions. ``messages`` is checked by the chat package."""
 
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import ChatPrompt
 from ferrum.core.sampling_params import SamplingParams
-from ferrum.server.chat_messages import chat_messages
 from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
 
 # OpenAI's default for plain completions; a chat may fill the context.
@@ -29,7 +28,7 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
 
 
 def chat_prompt(body: ChatCompletionBody) -> ChatPrompt:
-    """The messages of ``body``. Raises InvalidRequest naming the message, or flags that contradict."""
+    """The messages of ``body``, which the chat package checks. Raises InvalidRequest for contradicting flags."""
     is_continued = bool(body.continue_final_message)
     opens_turn = body.add_generation_prompt if body.add_generation_prompt is not None else not is_continued
     if is_continued == opens_turn:
@@ -37,11 +36,6 @@ def chat_prompt(body: ChatCompletionBody) -> ChatPrompt:
             "exactly one of add_generation_prompt and continue_final_message must be true",
             param="add_generation_prompt",
         )
-    messages = chat_messages(body.messages)
-    if is_continued and messages[-1]["role"] != "assistant":
-        raise InvalidRequest(
-            "needs a last message of the assistant to go on with", param="continue_final_message"
-        )
     return ChatPrompt(
-        messages, template_kwargs=body.chat_template_kwargs or {}, continue_final_message=is_continued
+        body.messages, template_kwargs=body.chat_template_kwargs or {}, continue_final_message=is_continued
     )

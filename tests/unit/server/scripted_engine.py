@@ -5,11 +5,19 @@ from collections.abc import AsyncGenerator
 
 from prometheus_client import CollectorRegistry, Counter
 
-from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult, StreamChunk, Usage
+from ferrum.chat.messages import ContentForm, prepare_messages
+from ferrum.core.request import (
+    ChatPrompt,
+    FinishReason,
+    InferenceRequest,
+    InferenceResult,
+    StreamChunk,
+    Usage,
+)
 
 
 class ScriptedEngine:
-    """Answers every request with ``pieces``; ``refusal`` refuses, ``failure`` ends an answer after its pieces.
+    """Answers with ``pieces``; ``refusal`` refuses, ``failure`` ends an answer after its pieces.
 
     With ``hold`` a request waits (after being accepted) until the test sets ``released``.
     """
@@ -38,6 +46,8 @@ class ScriptedEngine:
     async def open_stream(self, request: InferenceRequest) -> AsyncGenerator[StreamChunk, None]:
         if self.refusal is not None:
             raise self.refusal
+        if isinstance(request.prompt, ChatPrompt):
+            prepare_messages(request.prompt.messages, ContentForm.TEXT)
         self.requests.append(request)
         return self._stream(request)
 

@@ -1,4 +1,4 @@
-"""The table of bad requests: each gets its status and param, and the server answers the next one as before."""
+"""The table of bad requests: each gets its status and param, and the next request its usual answer."""
 
 from typing import Any
 
@@ -82,7 +82,6 @@ BAD_CHATS: list[tuple[Any, int, str | None]] = [
     (chat(stream=True, stream_options=5), 400, "stream_options"),
     (chat(stream=True, stream_options={"include_usage": 5}), 400, "stream_options.include_usage"),
     (chat(chat_template_kwargs=[]), 400, "chat_template_kwargs"),
-    (chat(continue_final_message=True), 400, "continue_final_message"),
     (chat(add_generation_prompt=False), 400, "add_generation_prompt"),
     # Known, but not to be had here.
     (chat(n=0), 400, "n"),

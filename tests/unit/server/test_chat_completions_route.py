@@ -200,18 +200,6 @@ async def test_unknown_fields_are_ignored_and_logged_once(
     assert caplog.text.count("'store'") == 1
 
 
-async def test_text_parts_are_joined_and_developer_becomes_system(
-    app: FastAPI, engine: ScriptedEngine
-) -> None:
-    parts = [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]
-    messages = [{"role": "developer", "content": "D"}, {"role": "user", "content": parts}]
-    await post(app, PATH, {"messages": messages})
-
-    prompt = engine.requests[0].prompt
-    assert isinstance(prompt, ChatPrompt)
-    assert prompt.messages == [{"role": "system", "content": "D"}, {"role": "user", "content": "A\nB"}]
-
-
 async def test_last_assistant_message_is_continued_only_on_request(
     app: FastAPI, engine: ScriptedEngine
 ) -> None:
