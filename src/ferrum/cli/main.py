@@ -1,0 +1,58 @@
+"""The ``ferrum`` command: finds the sub-command; turns every deliberate error into one line and a status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ferrum import __version__
+from ferrum.cli.lazy_commands import LazyCommands
+from ferrum.cli.streams import forgive_unencodable_text, say
+from ferrum.core.errors import FerrumError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+app = typer.Typer(cls=LazyCommands, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"ferrum {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def ferrum(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Run and serve language models on plain CPUs."""
+
+
+def main() -> None:
+    """The console script. Exits 0, 1 (a clear error), 2 (wrong usage), 130 (Ctrl-C) or 141 (reader left)."""
+    forgive_unencodable_text()
+    sys.exit(_status_of(app))
+
+
+def _status_of(application: typer.Typer) -> int:
+    try:
+        application(prog_name="ferrum", standalone_mode=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except FerrumError as error:
+        say(f"ferrum: error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return 0
