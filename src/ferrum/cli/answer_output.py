@@ -63,7 +63,7 @@ class TextOutput:
 
 
 class JsonlOutput:
-    """One object a line: ready, user, assistant_delta, assistant, history_reset, exit. ASCII, for any locale."""
+    """One object a line, in ASCII: ready, user, assistant_delta, assistant, history_reset, exit."""
 
     def __init__(self, stdout: TextIO) -> None:
         self._stdout = stdout

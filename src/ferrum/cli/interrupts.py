@@ -13,7 +13,7 @@ from typing import Any, Self
 class Interrupts:
     """Owns SIGINT while entered. A signal cancels the task of ``cancelling``, also a task still to come.
 
-    The second half closes a race: Ctrl-C between the end of typing and the start of the answer must not be lost.
+    The second half closes a race: Ctrl-C between the end of typing and the start of the answer counts.
     Mutated by the signal handler, which Python runs on the main thread.
     """
 

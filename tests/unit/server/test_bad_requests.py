@@ -53,7 +53,7 @@ BAD_CHATS: list[tuple[Any, int, str | None]] = [
     (
         said({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}),
         400,
-        "messages[0].content[0]",
+        "messages[0].content[0].type",
     ),
     # Fields with wrong values.
     (chat(model="gpt-unknown"), 404, "model"),
