@@ -1,0 +1,85 @@
+"""Runs steps on a runtime that interprets a model plan. Knows no requests beyond their ids."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ferrum.core.arrays import FloatArray
+from ferrum.core.errors import ModelError
+from ferrum.core.step import SampledToken, StepPlan, StepResult
+from ferrum.execution.batch_builder import build_batch
+from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
+from ferrum.runtimes.protocol import LogitsDetail, Runtime, StepBatch, StepOutput
+
+_SELF_TEST_TOKENS = 8
+
+
+class PlanExecutor:
+    """An Executor over a Runtime. The runtime owns weights and KV arena, so the authority is plan-runtime.
+
+    ``logit_detail`` DIGEST makes every chosen token carry the digest of its logits' bits.
+    """
+
+    resource_authority = ResourceAuthority.PLAN_RUNTIME
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        resolved_plan: ResolvedModelPlan,
+        logit_detail: LogitsDetail = LogitsDetail.NONE,
+    ) -> None:
+        self._runtime = runtime
+        self._logit_detail = logit_detail
+        self._is_closed = False
+        self.resolved_plan = resolved_plan
+        self.capacity = ExecutorCapacity(
+            num_blocks=runtime.num_blocks,
+            block_tokens=runtime.block_tokens,
+            context_length=runtime.context_length,
+            vocabulary_size=runtime.vocabulary_size,
+        )
+
+    def prepare_startup(self) -> None:
+        """Runs one small step twice: its logits must be finite, and the same bits both times.
+
+        Raises ModelError when they are not, so that a broken weight file or kernel never serves.
+        """
+        first, second = self._self_test_logits(), self._self_test_logits()
+        if not np.isfinite(first).all():
+            raise ModelError("the self-test step gave logits that are not finite: the weights are damaged")
+        if self._runtime.keeps_same_tokens_law and first.tobytes() != second.tobytes():
+            raise ModelError("the self-test step gave different logits when it was repeated")
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        output = self._runtime.run(build_batch(plan), self._logit_detail)
+        return StepResult(self._name_tokens(plan, output))
+
+    def abort(self) -> None:
+        self._runtime.abort()
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._runtime.close()
+
+    def _name_tokens(self, plan: StepPlan, output: StepOutput) -> tuple[SampledToken, ...]:
+        """Puts request ids on the outputs, which come in the order of the parts that sample."""
+        request_ids = [part.request_id for part in plan.parts if part.sampling is not None]
+        token_ids = output.token_ids.tolist()
+        has_digests = self._logit_detail is LogitsDetail.DIGEST and bool(request_ids)
+        digests = output.logit_digests.tolist() if has_digests else [None] * len(token_ids)
+        return tuple(map(SampledToken, request_ids, token_ids, digests))
+
+    def _self_test_logits(self) -> FloatArray:
+        """Logits [1, vocabulary] after the first ids of the vocabulary, written to the first KV block."""
+        num_tokens = min(_SELF_TEST_TOKENS, self.capacity.vocabulary_size, self.capacity.block_tokens)
+        rows = np.arange(num_tokens, dtype=np.int32)
+        batch = StepBatch(
+            token_ids=rows,
+            positions=rows,
+            sequence_starts=np.array([0, num_tokens], dtype=np.int32),
+            block_tables=np.zeros((1, 1), dtype=np.int32),
+            output_rows=rows[-1:],
+            sampling=None,
+        )
+        return self._runtime.run(batch, LogitsDetail.FULL).logits

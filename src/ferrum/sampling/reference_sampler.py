@@ -1,0 +1,61 @@
+"""The choice of a token, spelled out in NumPy. The native sampler does the same arithmetic to the last bit.
+
+Weights are float32 with the project's one exp, sums are float64 in a fixed order, and the draw comes from a
+counter-based generator: the token depends on logits and instruction alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ferrum.core.arrays import FloatArray
+from ferrum.core.float_math import exp32
+from ferrum.core.philox import uniform
+from ferrum.core.step import SamplingInstruction
+
+
+def choose(logits: FloatArray, sampling: SamplingInstruction) -> int:
+    """The chosen id; ``logits`` is [vocabulary], finite float32.
+
+    Temperature, top_p and min_p are read as float32. Greedy (ties: lowest id) when the temperature is 0 or no
+    normal float32, so that its inverse is finite. Otherwise a token weighs exp((logit − highest) / temperature),
+    so that the heaviest weighs exactly 1, and the tokens are cut in this order: min_p drops weights below it; top_k
+    keeps the k heaviest; top_p keeps the shortest run of heaviest tokens whose sum reaches that share of what is
+    left. Ties: lower id first.
+    """
+    temperature, top_p = np.float32(sampling.temperature), float(np.float32(sampling.top_p))
+    if temperature < np.finfo(np.float32).tiny:
+        return int(np.argmax(logits))
+    with np.errstate(over="ignore"):  # A distant logit at a tiny temperature is minus infinity: weight 0.
+        weights = exp32((logits - logits.max()) * (np.float32(1.0) / temperature))
+    candidates = np.flatnonzero(weights >= np.float32(sampling.min_p))
+    if sampling.top_k > 0 or top_p < 1.0:
+        candidates = _truncate(candidates, weights, sampling.top_k, top_p)
+    return _draw(candidates, weights, uniform(sampling.seed, sampling.position))
+
+
+def _truncate(
+    candidates: NDArray[np.intp], weights: FloatArray, top_k: int, top_p: float
+) -> NDArray[np.intp]:
+    """The candidates that top_k and top_p leave, heaviest first."""
+    # A stable sort of the negated weights leaves equal weights in the order of their ids.
+    ordered = candidates[np.argsort(-weights[candidates], kind="stable")]
+    if top_k > 0:
+        ordered = ordered[:top_k]
+    if top_p < 1.0:
+        sums = _running_sums(ordered, weights)
+        ordered = ordered[: int(np.searchsorted(sums, top_p * sums[-1], side="left")) + 1]
+    return ordered
+
+
+def _draw(candidates: NDArray[np.intp], weights: FloatArray, share: float) -> int:
+    """The first candidate whose running sum exceeds ``share`` of the total."""
+    sums = _running_sums(candidates, weights)
+    index = int(np.searchsorted(sums, share * sums[-1], side="right"))
+    return int(candidates[min(index, len(candidates) - 1)])
+
+
+def _running_sums(candidates: NDArray[np.intp], weights: FloatArray) -> NDArray[np.float64]:
+    """Sums from left to right (cumsum adds in order; sum would add in pairs)."""
+    return np.cumsum(weights[candidates], dtype=np.float64)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
+from ferrum.execution.batch_builder import build_batch, build_sampling_batch
+
+INSTRUCTION = SamplingInstruction(0.5, 3, 0.9, 0.1, seed=2**64 - 1, position=7)
+
+
+def test_a_mixed_step_becomes_flat_arrays() -> None:
+    batch = build_batch(
+        StepPlan(
+            (
+                SequencePart("decode", (11,), 6, (4, 2), INSTRUCTION),
+                SequencePart("middle", (21, 22, 23), 3, (0, 1, 5), None),
+                SequencePart("last", (31, 32), 0, (7,), INSTRUCTION),
+            )
+        )
+    )
+    assert batch.token_ids.tolist() == [11, 21, 22, 23, 31, 32]
+    assert batch.positions.tolist() == [6, 3, 4, 5, 0, 1]
+    assert batch.sequence_starts.tolist() == [0, 1, 4, 6]
+    assert batch.block_tables.tolist() == [[4, 2, 0], [0, 1, 5], [7, 0, 0]]
+    assert batch.output_rows.tolist() == [0, 5]
+    assert batch.sampling is not None
+    assert batch.sampling.seed.tolist() == [2**64 - 1] * 2
+
+
+def test_a_step_that_chooses_nothing_has_no_sampling() -> None:
+    batch = build_batch(StepPlan((SequencePart("a", (1, 2), 0, (0,), None),)))
+    assert batch.sampling is None
+    assert batch.output_rows.tolist() == []
+
+
+def test_every_array_has_the_type_the_runtime_reads() -> None:
+    batch = build_batch(StepPlan((SequencePart("a", (1,), 0, (0,), INSTRUCTION),)))
+    arrays = (batch.token_ids, batch.positions, batch.sequence_starts, batch.block_tables, batch.output_rows)
+    assert {array.dtype for array in arrays} == {np.dtype(np.int32)}
+    assert all(array.flags.c_contiguous for array in arrays)
+    columns = build_sampling_batch([INSTRUCTION])
+    assert (columns.temperature.dtype, columns.top_p.dtype, columns.min_p.dtype) == (np.float32,) * 3
+    assert (columns.top_k.dtype, columns.position.dtype, columns.seed.dtype) == (np.int32, np.int32, np.uint64)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 40)), min_size=1, max_size=20))
+def test_rows_of_a_part_are_at_its_own_consecutive_positions(shapes: list[tuple[int, int]]) -> None:
+    parts = tuple(
+        SequencePart(str(index), tuple(range(length)), start, (0,) * 5, None)
+        for index, (start, length) in enumerate(shapes)
+    )
+    batch = build_batch(StepPlan(parts))
+    for index, part in enumerate(parts):
+        rows = slice(batch.sequence_starts[index], batch.sequence_starts[index + 1])
+        end = part.start_position + len(part.token_ids)
+        assert batch.positions[rows].tolist() == list(range(part.start_position, end))
+        assert batch.token_ids[rows].tolist() == list(part.token_ids)
