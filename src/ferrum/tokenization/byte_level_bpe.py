@@ -50,7 +50,7 @@ def byte_level_token_bytes(vocabulary: Vocabulary, token_id: int) -> bytes:
 def _read_merges(entries: list[str], ids: dict[str, int]) -> list[tuple[str, str]]:
     merges: list[tuple[str, str]] = []
     for index, entry in enumerate(entries):
-        # A token may itself be a space in odd vocabularies, so the separator is looked for after one character.
+        # The first character is never the separator: a token may itself be a space.
         cut = entry.find(" ", 1)
         if cut < 0 or cut + 1 == len(entry):
             raise TokenizerError(

@@ -1,6 +1,7 @@
 """Pauses Python's cyclic collector while a great many small objects are made.
 
-Half a million tuples set off full collections that walk all of them again and again: a third of the load time.
+Half a million tuples set off full collections that walk all of them again and again: a third of the load
+time.
 """
 
 from __future__ import annotations

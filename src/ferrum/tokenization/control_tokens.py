@@ -1,4 +1,4 @@
-"""Control tokens in template text: where they stand, and how to cut text at them. Never used on a user's text."""
+"""Control tokens in template text: where they stand. Never used on a user's text."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ class ControlTokens:
     """The control tokens of a vocabulary, by text. Immutable.
 
     Matching is leftmost, then longest. It looks only at places where some token's first character stands,
-    because vocabularies with 6,000 control tokens exist and an alternation of all of them is slow.
+    because vocabularies with 6,000 control tokens exist and an alternation of all of them is slow. A token
+    of a single character is never matched: no mark inside it could tell a template's from a user's.
     """
 
     def __init__(self, tokens: Mapping[str, ControlToken]) -> None:
-        self._tokens = dict(tokens)
+        self._tokens = {text: token for text, token in tokens.items() if len(text) > 1}
         lengths: dict[str, set[int]] = {}
         for text in self._tokens:
             lengths.setdefault(text[:1], set()).add(len(text))

@@ -26,7 +26,7 @@ _KINDS = ("gpt2", "llama", "t5", "bert")
 
 
 def tokenizer_from_gguf(metadata: TokenizerMetadata, cache_directory: Path | None) -> Tokenizer:
-    """Builds the tokenizer; the slow part of large vocabularies is kept in ``cache_directory`` when there is one.
+    """Builds the tokenizer; what is slow to find out is kept in ``cache_directory`` when there is one.
 
     Raises TokenizerError naming the key that is missing, malformed, out of range or not known here.
     """

@@ -1,12 +1,13 @@
 """The merges that a vocabulary with scores stands for, in order of rank, and their cache on disk.
 
-SentencePiece may join any two neighbours whose union is a token, best score first. Of the several ways to cut
-a token in two, only one is ever used: as long as nothing joins across a token's ends, what happens between
-them does not depend on the text around, so it is what happens when the token's text is merged alone. The table
-holds that one merge per token (half of all candidates), which halves the time to load it.
+SentencePiece may join any two neighbours whose union is a token, best score first. Of the several ways to
+cut a token in two, only one is ever used: as long as nothing joins across a token's ends, what happens
+between them does not depend on the text around, so it is what happens when the token's text is merged
+alone. The table holds that one merge per token (half of all candidates), which halves the time to load it.
 
-Finding them takes seconds for 262,144 tokens, so they are kept in a file named by the digest of the vocabulary.
-A cache file that cannot be used is built again; one that cannot be written is only slower next time.
+Finding them takes seconds for 262,144 tokens, so they are kept in a file named by the digest of the
+vocabulary. A cache file that cannot be used is built again; one that cannot be written is only slower next
+time.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def load_or_build_merges(vocabulary: Vocabulary, cache_directory: Path | None) -
 
 
 def build_merges(vocabulary: Vocabulary) -> NDArray[np.int32]:
-    """Pairs of token ids in order of rank: [num_merges, 2]. Ties in score go to the lower id of the result."""
+    """Pairs of token ids in order of rank: [num_merges, 2].
+
+    Ties in score go to the lower id of the result.
+    """
     assert vocabulary.scores is not None
     ids = vocabulary.ordinary_ids
     order = np.lexsort((np.arange(vocabulary.size), -vocabulary.scores.astype(np.float64)))

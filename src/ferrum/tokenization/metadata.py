@@ -1,4 +1,7 @@
-"""What tokenization needs of a checkpoint's metadata. Knows no file format: whoever reads the file hands this in."""
+"""What tokenization needs of a checkpoint's metadata, handed in by whoever reads the file.
+
+Knows no format.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")
 class PreTokenizer:
     """``patterns`` are applied in order; ``is_nfc`` composes characters first.
 
-    ``has_whole_words`` looks a word up before merging it; ``adds_bos`` is what holds when the file does not say.
+    ``has_whole_words`` looks a word up before merging it; ``adds_bos`` holds when the file does not say.
     """
 
     patterns: tuple[str, ...]
@@ -121,7 +121,7 @@ _LOGGER = logging.getLogger(__name__)
 def find_pre_tokenizer(name: str | None) -> PreTokenizer:
     """The pre-tokenizer of that name. Raises TokenizerError for one that the table does not hold.
 
-    None (an old file without the key) and "default" (a converter that did not recognise its model) say nothing
+    None (an old file without the key) and "default" (its converter did not recognise the model) say nothing
     about the model: GPT-2's expression is used and a warning says that token ids may be wrong.
     """
     if name is None or name == "default":

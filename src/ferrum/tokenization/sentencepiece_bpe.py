@@ -25,7 +25,7 @@ SPACE = "▁"
 def build_sentencepiece_encoder(
     vocabulary: Vocabulary, unknown_id: int | None, start_prefix: str, cache_directory: Path | None
 ) -> TextEncoder:
-    """``start_prefix`` is the dummy prefix (a space, or nothing). Raises TokenizerError when scores are missing."""
+    """``start_prefix`` is the dummy prefix: a space, or nothing. Raises TokenizerError without scores."""
     if vocabulary.scores is None:
         raise TokenizerError(SCORES_KEY, "the key is missing, but a SentencePiece vocabulary needs scores")
     merges = load_or_build_merges(vocabulary, cache_directory)

@@ -11,7 +11,7 @@ from ferrum.tokenization.vocabulary import TokenType, Vocabulary
 
 _PREFIX = "tokenizer.ggml."
 
-# Texts that end a turn or a document wherever they are control tokens, whatever the file says its end token is.
+# Texts that end a turn or a document wherever they are control tokens, whatever end token the file names.
 END_OF_TURN_TEXTS = (
     "<|im_end|>",
     "<|endoftext|>",

@@ -1,7 +1,7 @@
 """Finds the stop string that occurs first in a text that arrives in pieces. Knows nothing of tokens.
 
-The pieces are scanned with an Aho-Corasick automaton (Aho and Corasick 1975): its state is the longest end of the
-text so far that could begin a stop string, which is exactly what must be held back.
+The pieces are scanned with an Aho-Corasick automaton (Aho and Corasick 1975): its state is the longest end
+of the text so far that could begin a stop string, which is exactly what must be held back.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class _Node:
 
 
 class StopMatcher:
-    """Cuts a text before the stop string that starts first. Mutates its state with every push; used by one request.
+    """Cuts a text before the stop string that starts first.
 
-    What is emitted does not depend on how the text is cut into pieces: where one stop string ends inside another
-    that began earlier, the earlier one is waited for.
+    What is emitted does not depend on how the text is cut into pieces: where one stop string ends inside
+    another that began earlier, the earlier one is waited for. Mutates its state with every push; used by one
+    request.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

@@ -13,8 +13,8 @@ from ferrum.core.errors import InvalidRequest
 class TextEncoder:
     """Cuts text into tokens; text at the start of a prompt may be cut otherwise than text after a token.
 
-    ``start_prefix`` is put before non-empty text at the start (SentencePiece's dummy prefix). ``at_start`` and
-    ``after_token`` are the same object for most vocabularies. Neither may hold special tokens that it recognises.
+    ``start_prefix`` is put before non-empty text at the start (SentencePiece's dummy prefix). ``at_start``
+    and ``after_token`` are the same object for most vocabularies. Neither may recognise special tokens.
     """
 
     at_start: tokenizers.Tokenizer

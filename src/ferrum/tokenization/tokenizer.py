@@ -1,6 +1,6 @@
-"""Text to token ids and back. Which ids are control tokens is decided here, and a user's text never makes one.
+"""Text to token ids and back; a user's text never becomes a control token.
 
-Three ways in: ``encode`` for a user's words, ``encode_prompt`` for a raw completion (beginning token included),
+Three ways in: ``encode`` for a user's words, ``encode_prompt`` for a raw completion with its beginning token,
 ``encode_with_control_tokens`` for text that a chat template wrote. Two ways out: ``decode`` leaves control
 tokens out, ``decode_with_control_tokens`` writes them. Built by gguf_tokenizer.py and tokenizer_json.py.
 """
@@ -19,9 +19,9 @@ from ferrum.tokenization.text_encoder import TextEncoder
 class TokenizerParts:
     """What a vocabulary format provides.
 
-    ``bytes_of`` gives the exact bytes of an id below ``vocab_size``. ``has_dummy_prefix``: the vocabulary writes
-    a space before the first word of a text, which decoding takes away again. ``bos_keeps_start``: text after
-    the beginning token still counts as the start of the prompt.
+    ``bytes_of`` gives the exact bytes of an id below ``vocab_size``. ``has_dummy_prefix``: the vocabulary
+    writes a space before the first word of a text, which decoding takes away again. ``bos_keeps_start``:
+    text after the beginning token still counts as the start of the prompt.
     """
 
     encoder: TextEncoder
@@ -82,7 +82,7 @@ class Tokenizer:
 
     @property
     def special_texts(self) -> dict[str, str]:
-        """bos_token, eos_token, unk_token and pad_token as chat templates name them; empty where there is none."""
+        """bos_token, eos_token, unk_token, pad_token as chat templates name them; "" where there is none."""
         special = self._parts.special
         named = {
             "bos_token": special.bos_id,
@@ -93,18 +93,18 @@ class Tokenizer:
         return {name: "" if token_id is None else self._text_of(token_id) for name, token_id in named.items()}
 
     def token_id(self, text: str) -> int | None:
-        """The id of the token with exactly this text (as the vocabulary spells it), control tokens included."""
+        """The id of the token that the vocabulary spells exactly so, control tokens included."""
         return self._parts.id_of(text)
 
     def encode(self, text: str) -> list[int]:
-        """A user's text from its start: never a control token. Raises InvalidRequest for half a surrogate pair."""
+        """A user's text, never a control token. Raises InvalidRequest for half a surrogate pair."""
         return self._parts.encoder.encode_at_start(text)
 
     def encode_prompt(self, text: str) -> list[int]:
         """A raw prompt with what the model puts around it, the beginning token exactly once.
 
-        Text that already begins with the beginning token's text means that very token: it is not added a second
-        time, and its characters are not read as words. Everywhere else control-token texts stay ordinary text.
+        Text that already begins with the beginning token's text means that very token: it is not added a
+        second time, nor read as words. Everywhere else control-token texts stay ordinary text.
         """
         special = self._parts.special
         if special.adds_bos:
@@ -116,7 +116,7 @@ class Tokenizer:
         return self.encode_marked(text, marker="")
 
     def encode_marked(self, text: str, marker: str) -> list[int]:
-        """As encode_with_control_tokens, then takes ``marker`` out of the ordinary text between control tokens.
+        """As encode_with_control_tokens, with ``marker`` taken out of the text between control tokens.
 
         A marker inside a control token's text keeps that text ordinary.
         """
@@ -144,7 +144,11 @@ class Tokenizer:
 
     def decode_with_control_tokens(self, ids: Sequence[int]) -> str:
         """Text of the ids, control tokens written out."""
-        return self._text(b"".join(map(self.token_bytes, ids)))
+        is_start = self._parts.bos_keeps_start and list(ids[:1]) == [self.bos_id]
+        head, rest = (ids[:1], ids[1:]) if is_start else ((), ids)
+        return self._text(b"".join(map(self.token_bytes, head))) + self._text(
+            b"".join(map(self.token_bytes, rest))
+        )
 
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes of a token: half a character where the token is half a character.

@@ -108,7 +108,10 @@ def _prepend_schemes(pre_tokenizer: object) -> list[str]:
 
 def _parts_of(pre_tokenizer: object) -> list[object]:
     if isinstance(pre_tokenizer, pre_tokenizers.Sequence):
-        return [pre_tokenizer[index] for index in range(len(pre_tokenizer))]
+        return [
+            pre_tokenizer[index]
+            for index in range(len(json.loads(pre_tokenizer.__getstate__())["pretokenizers"]))
+        ]
     return [pre_tokenizer]
 
 

@@ -1,4 +1,4 @@
-"""SentencePiece unigram from GGUF metadata (`tokenizer.ggml.model` = "t5"): the likeliest cut by piece scores.
+"""SentencePiece unigram from GGUF metadata (`tokenizer.ggml.model` = "t5"): the likeliest cut by scores.
 
 Source: Kudo 2018, "Subword Regularization"; text is first normalised by the file's own character map.
 """
@@ -26,7 +26,7 @@ _STAND_IN = "\ufdd0"
 def build_unigram_encoder(
     metadata: TokenizerMetadata, vocabulary: Vocabulary, unknown_id: int | None, start_prefix: str
 ) -> TextEncoder:
-    """Raises TokenizerError when scores or the unknown token are missing, or the character map is malformed."""
+    """Raises TokenizerError without scores or unknown token, or for a malformed character map."""
     if vocabulary.scores is None:
         raise TokenizerError(SCORES_KEY, "the key is missing, but a unigram vocabulary needs scores")
     if unknown_id is None:

@@ -51,7 +51,7 @@ class Vocabulary:
 
     @cached_property
     def ordinary_ids(self) -> dict[str, int]:
-        """Texts that ordinary text may be encoded to: no control, unknown, unused, byte or undecodable ones."""
+        """Texts that ordinary text may become: no control, unknown, unused, byte or undecodable ones."""
         return self._ids_of({TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNDEFINED})
 
     @cached_property

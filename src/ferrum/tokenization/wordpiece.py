@@ -19,7 +19,7 @@ _LONGEST_WORD = 100
 
 
 def build_wordpiece_encoder(vocabulary: Vocabulary, unknown_id: int | None) -> TextEncoder:
-    """Lower-cases and strips accents, as every GGUF BERT does. Raises TokenizerError without an unknown token."""
+    """Lower-cases and strips accents, as GGUF BERTs do. Raises TokenizerError without unknown token."""
     if unknown_id is None:
         raise TokenizerError(
             "tokenizer.ggml.unknown_token_id", "a WordPiece vocabulary needs an unknown token"

@@ -1,0 +1,76 @@
+"""Keeps control tokens out of what a caller sends: breaks their texts before a template sees them.
+
+Knows nothing of templates' rules; the marker is taken out again when the rendered text is encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ferrum.tokenization.control_tokens import ControlTokens
+
+
+class ControlGuard:
+    """Breaks control-token texts with ``marker``, a character that occurs in nothing the caller sent.
+
+    A marker goes after every character that could begin a control token, not only into whole ones: templates
+    cut pieces out of contents (``replace("/think", "")``), which could join the halves of one. Left whole are
+    the ``literals`` that the template looks for itself, such as "</think>".
+    """
+
+    def __init__(self, controls: ControlTokens, literals: Collection[str], marker: str) -> None:
+        self._controls = controls
+        self._marker = marker
+        texts = controls.texts
+        prefixes = {text[:size] for text in texts for size in range(1, len(text) + 1)}
+        self._prefixes = prefixes
+        self._suffixes = {text[size:] for text in texts for size in range(1, len(text))}
+        self._longest = max(map(len, texts), default=0)
+        # Letters begin too many ordinary words; their control tokens are only broken where they stand whole.
+        firsts = {text[0] for text in texts if not text[0].isalnum() and not text[0].isspace()}
+        kept = {text for text in literals if len(text) > 1 and self._may_stay_whole(text)}
+        alternatives = [*map(re.escape, sorted(kept, key=len, reverse=True)), *map(re.escape, sorted(firsts))]
+        self._pattern = re.compile("|".join(alternatives)) if firsts else None
+        self._kept = kept
+
+    def protect(self, value: Any) -> Any:
+        """A copy of nested lists and objects in which every string is broken, keys included."""
+        if isinstance(value, str):
+            return self._break(value)
+        if isinstance(value, Mapping):
+            return {self.protect(key): self.protect(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.protect(item) for item in value]
+        return value
+
+    def _may_stay_whole(self, literal: str) -> bool:
+        ends = {literal[start:] for start in range(len(literal))}
+        return not ends & self._prefixes and next(self._controls.matches(literal), None) is None
+
+    def _break(self, text: str) -> str:
+        text = self._break_edges(text)
+        if self._pattern is not None:
+            text = self._pattern.sub(self._mark_first, text)
+        # Breaking one occurrence can leave another that overlapped it.
+        while starts := [match.start for match in self._controls.matches(text)]:
+            for start in reversed(starts):
+                text = f"{text[: start + 1]}{self._marker}{text[start + 1 :]}"
+        return text
+
+    def _mark_first(self, match: re.Match[str]) -> str:
+        found = match.group()
+        return found if found in self._kept else found + self._marker
+
+    def _break_edges(self, text: str) -> str:
+        """Breaks halves at the ends: the template may write the other half, as in "<|im_end|" and its ">"."""
+        cuts: set[int] = set()
+        for size in range(1, min(self._longest, len(text) + 1)):
+            if text[-size:] in self._prefixes:
+                cuts.add(len(text) - size + 1)
+            if text[:size] in self._suffixes:
+                cuts.add(size - 1)
+        for position in sorted(cuts, reverse=True):
+            text = text[:position] + self._marker + text[position:]
+        return text
