@@ -1,0 +1,293 @@
+// The Python module ferrum._native: checks shapes, releases the interpreter lock, forwards. No logic of its own.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels/kernel_table.h"
+#include "runtime/plan_interpreter.h"
+#include "runtime/weight_packing.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace ferrum {
+namespace {
+
+template <typename T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using MutableArray = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using MutableMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void require(bool condition, const char* what) {
+  if (!condition) throw std::invalid_argument(what);
+}
+
+const KernelTable& kernels_named(const std::string& name) {
+  const KernelTable* table = select_kernels(name.c_str());
+  if (table == nullptr) throw std::invalid_argument("kernel set '" + name + "' cannot run on this processor");
+  return *table;
+}
+
+void require_source(WeightType type, int rows, int columns, size_t bytes) {
+  packed_size(type, rows, columns);
+  require(bytes == source_row_bytes(type, columns) * size_t(rows), "weight data does not match its shape");
+}
+
+// ---- the runtime ----------------------------------------------------------------------------------------------------
+
+class Runtime {
+ public:
+  Runtime(const std::string& kernel_set, int num_threads, int max_tokens, int max_outputs, int num_blocks,
+          int context_length)
+      : kernels_(kernels_named(kernel_set)),
+        interpreter_(&kernels_, num_threads, {max_tokens, max_outputs, num_blocks, context_length}) {}
+
+  int add_weight(int type, int rows, int columns, Array<uint8_t> data) {
+    require_source(WeightType(type), rows, columns, data.size());
+    nb::gil_scoped_release release;
+    return interpreter_.add_weight(WeightType(type), rows, columns, data.data());
+  }
+  int add_vector(Array<float> values) { return interpreter_.add_vector(values.data(), int(values.size())); }
+  int add_buffer(int width, bool per_output) { return interpreter_.add_buffer(width, space(per_output)); }
+  int add_quantized(int width, bool per_output) { return interpreter_.add_quantized(width, space(per_output)); }
+  int add_kv_layer(int num_heads, int head_width) {
+    require(head_width % 16 == 0, "head width must be a multiple of 16");
+    return interpreter_.add_kv_layer(num_heads, head_width);
+  }
+  int add_rope_table(Array<double> frequencies) {
+    return interpreter_.add_rope_table(frequencies.data(), int(frequencies.size()));
+  }
+  void add_row_chain(bool per_output, std::vector<RowStep> steps) {
+    interpreter_.add_operation(std::make_unique<RowChain>(space(per_output), std::move(steps)));
+  }
+  void add_linear_group(int input, bool quantized, bool per_output, std::vector<LinearSegment> segments) {
+    interpreter_.add_operation(
+        std::make_unique<LinearGroup>(input, quantized, space(per_output), std::move(segments)));
+  }
+  void add_attention(const AttentionShape& shape) {
+    interpreter_.add_operation(std::make_unique<PagedAttention>(shape));
+  }
+  void finish(int logits, int vocabulary) {
+    vocabulary_ = vocabulary;
+    interpreter_.finish(logits, vocabulary);
+  }
+
+  bool run(Array<int32_t> token_ids, Array<int32_t> positions, Array<int32_t> sequence_starts,
+           Matrix<int32_t> block_tables, Array<int32_t> output_rows, nb::object sampling,
+           MutableArray<int32_t> tokens, nb::object digests) {
+    const Limits& limits = interpreter_.limits();
+    Step step;
+    step.num_tokens = int(token_ids.size());
+    step.num_sequences = int(sequence_starts.size()) - 1;
+    step.num_outputs = int(output_rows.size());
+    require(step.num_tokens > 0 && step.num_tokens <= limits.max_tokens, "step has no rows, or more than max_tokens");
+    require(step.num_outputs <= limits.max_outputs, "step has more output rows than max_outputs");
+    require(positions.size() == token_ids.size(), "positions and token_ids differ in length");
+    require(step.num_sequences > 0 && int(block_tables.shape(0)) == step.num_sequences,
+            "block_tables and sequence_starts differ in length");
+    check_rows(step, token_ids, positions, sequence_starts, block_tables, output_rows);
+    step.token_ids = token_ids.data();
+    step.positions = positions.data();
+    step.sequence_starts = sequence_starts.data();
+    step.block_tables = block_tables.data();
+    step.block_table_stride = int(block_tables.shape(1));
+    step.output_rows = output_rows.data();
+
+    SamplingColumns columns;
+    if (!sampling.is_none()) {
+      const auto temperature = nb::cast<Array<float>>(sampling.attr("temperature"));
+      const auto top_k = nb::cast<Array<int32_t>>(sampling.attr("top_k"));
+      const auto top_p = nb::cast<Array<float>>(sampling.attr("top_p"));
+      const auto min_p = nb::cast<Array<float>>(sampling.attr("min_p"));
+      const auto seed = nb::cast<Array<uint64_t>>(sampling.attr("seed"));
+      const auto position = nb::cast<Array<int32_t>>(sampling.attr("position"));
+      for (size_t size : {temperature.size(), top_k.size(), top_p.size(), min_p.size(), seed.size(), position.size(),
+                          tokens.size()})
+        require(int(size) == step.num_outputs, "sampling columns and output_rows differ in length");
+      columns = {temperature.data(), top_k.data(), top_p.data(), min_p.data(), seed.data(), position.data()};
+      step.sampling = &columns;
+      step.sampled_tokens = tokens.data();
+    }
+    if (!digests.is_none()) {
+      const auto target = nb::cast<MutableArray<uint64_t>>(digests);
+      require(int(target.size()) == step.num_outputs, "digests and output_rows differ in length");
+      step.digests = target.data();
+    }
+    nb::gil_scoped_release release;
+    return interpreter_.run(step);
+  }
+
+  void copy_logits(MutableMatrix<float> out) const {
+    require(int(out.shape(1)) == vocabulary_, "logits have another width than the vocabulary");
+    for (size_t row = 0; row < out.shape(0); ++row)
+      memcpy(out.data() + row * out.shape(1), interpreter_.logits_row(int(row)), sizeof(float) * out.shape(1));
+  }
+  void abort() { interpreter_.abort(); }
+  size_t weight_bytes() const { return interpreter_.weight_bytes(); }
+  std::string kernel_set() const { return kernels_.name; }
+
+ private:
+  static RowSpace space(bool per_output) { return per_output ? RowSpace::outputs : RowSpace::tokens; }
+
+  void check_rows(const Step& step, const Array<int32_t>& token_ids, const Array<int32_t>& positions,
+                  const Array<int32_t>& starts, const Matrix<int32_t>& tables, const Array<int32_t>& output_rows) const {
+    const Limits& limits = interpreter_.limits();
+    require(starts(0) == 0 && starts(size_t(step.num_sequences)) == step.num_tokens,
+            "sequence_starts do not cover the rows");
+    for (int i = 0; i < step.num_tokens; ++i)
+      require(token_ids(i) >= 0 && token_ids(i) < vocabulary_, "token id outside the vocabulary");
+    for (int s = 0; s < step.num_sequences; ++s) {
+      require(starts(s) < starts(s + 1), "a sequence without rows");
+      for (int row = starts(s); row < starts(s + 1); ++row)
+        require(positions(row) >= 0 && positions(row) < limits.context_length &&
+                    (row == starts(s) || positions(row) == positions(row - 1) + 1),
+                "positions must be consecutive and inside the context");
+      const int blocks = positions(starts(s + 1) - 1) / kBlockTokens + 1;
+      require(blocks <= int(tables.shape(1)), "a block table is too short for its positions");
+      for (int b = 0; b < blocks; ++b)
+        require(tables(s, b) >= 0 && tables(s, b) < limits.num_blocks, "a block id outside the arena");
+    }
+    for (int i = 0; i < step.num_outputs; ++i)
+      require(output_rows(i) >= 0 && output_rows(i) < step.num_tokens, "an output row outside the step");
+  }
+
+  const KernelTable& kernels_;
+  PlanInterpreter interpreter_;
+  int vocabulary_ = 0;
+};
+
+// ---- single kernels, for their tests and micro-benchmarks ------------------------------------------------------------
+
+struct PackedWeight {
+  PackedWeight(int weight_type, int weight_rows, int weight_columns, Array<uint8_t> data)
+      : type(WeightType(weight_type)), rows(weight_rows), columns(weight_columns) {
+    require_source(type, rows, columns, data.size());
+    const PackedSize size = packed_size(type, rows, columns);
+    arena = Arena(size.tile_bytes * size_t(size.tiles));
+    pack_tiles(type, rows, columns, data.data(), arena.as<uint8_t>(), 0, size.tiles);
+    view = {type, rows, columns, arena.as<uint8_t>(), size.tile_bytes, size.scales_offset};
+  }
+  WeightType type;
+  int rows, columns;
+  Arena arena;
+  WeightView view;
+};
+
+// out [rows of x, padded outputs] = x [rows, columns] @ weight.T, through quantised activations for quantised types.
+void linear(const std::string& kernel_set, const PackedWeight& weight, Matrix<float> x, MutableMatrix<float> out) {
+  const KernelTable& kernels = kernels_named(kernel_set);
+  const int rows = int(x.shape(0)), tiles = divide_up(weight.rows, kTileColumns);
+  require(int(x.shape(1)) == weight.columns && out.shape(0) == x.shape(0) &&
+              int(out.shape(1)) == tiles * kTileColumns,
+          "shapes of x, weight and out do not fit");
+  nb::gil_scoped_release release;
+  if (layout_of(weight.type) == nullptr) {
+    kernels.linear_float(weight.view, 0, tiles, x.data(), x.shape(1), 0, rows, out.data(), out.shape(1), nullptr);
+    return;
+  }
+  PlanInterpreter scratch(&kernels, 1, {rows, 1, 1, 1});
+  const QuantizedRows& quantized = scratch.memory().quantized[size_t(scratch.add_quantized(weight.columns, RowSpace::tokens))];
+  for (int row = 0; row < rows; ++row)
+    kernels.quantize_row(x.data() + size_t(row) * x.shape(1), weight.columns, quantized, row);
+  kernels.linear_quantized(weight.view, 0, tiles, quantized, 0, rows, out.data(), out.shape(1), nullptr);
+}
+
+int32_t sample(const std::string& kernel_set, Array<float> logits, float temperature, int top_k, float top_p,
+               float min_p, uint64_t seed, int position) {
+  std::vector<float> weights(logits.size());
+  std::vector<int32_t> order(logits.size());
+  return kernels_named(kernel_set)
+      .sample(logits.data(), int(logits.size()), {temperature, top_k, top_p, min_p, seed, position},
+              {weights.data(), order.data()});
+}
+
+}  // namespace
+}  // namespace ferrum
+
+NB_MODULE(_native, m) {
+  using namespace ferrum;
+  nb::set_leak_warnings(false);  // a runtime alive at interpreter exit is the caller's business, not an error
+
+  nb::enum_<RowStepKind>(m, "RowStepKind")
+      .value("EMBED", RowStepKind::embed)
+      .value("RMS_NORM", RowStepKind::rms_norm)
+      .value("ADD", RowStepKind::add)
+      .value("MULTIPLY", RowStepKind::multiply)
+      .value("SILU", RowStepKind::silu)
+      .value("GELU_TANH", RowStepKind::gelu_tanh)
+      .value("SOFT_CAP", RowStepKind::soft_cap)
+      .value("ROPE", RowStepKind::rope)
+      .value("STORE_KV", RowStepKind::store_kv)
+      .value("SELECT", RowStepKind::select)
+      .value("QUANTIZE", RowStepKind::quantize);
+  nb::class_<RowStep>(m, "RowStep")
+      .def(
+          "__init__",
+          [](RowStep* self, RowStepKind kind, int out, int a, int b, int weight, int group_width, float factor,
+             bool interleaved) { new (self) RowStep{kind, out, a, b, weight, group_width, factor, interleaved}; },
+          "kind"_a, "out"_a, "a"_a = -1, "b"_a = -1, "weight"_a = -1, "group_width"_a = 0, "factor"_a = 0.0f,
+          "interleaved"_a = false);
+  nb::class_<LinearSegment>(m, "LinearSegment")
+      .def(
+          "__init__",
+          [](LinearSegment* self, int weight, int out, int bias) { new (self) LinearSegment{weight, out, bias}; },
+          "weight"_a, "out"_a, "bias"_a = -1);
+  nb::class_<AttentionShape>(m, "AttentionShape")
+      .def(
+          "__init__",
+          [](AttentionShape* self, int q, int out, int kv_layer, int num_heads, float scale, int window,
+             float soft_cap) { new (self) AttentionShape{q, out, kv_layer, num_heads, scale, window, soft_cap}; },
+          "q"_a, "out"_a, "kv_layer"_a, "num_heads"_a, "scale"_a, "window"_a = 0, "soft_cap"_a = 0.0f);
+  nb::class_<Runtime>(m, "Runtime")
+      .def(nb::init<const std::string&, int, int, int, int, int>(), "kernel_set"_a, "num_threads"_a, "max_tokens"_a,
+           "max_outputs"_a, "num_blocks"_a, "context_length"_a)
+      .def("add_weight", &Runtime::add_weight, "type"_a, "rows"_a, "columns"_a, "data"_a)
+      .def("add_vector", &Runtime::add_vector, "values"_a)
+      .def("add_buffer", &Runtime::add_buffer, "width"_a, "per_output"_a)
+      .def("add_quantized", &Runtime::add_quantized, "width"_a, "per_output"_a)
+      .def("add_kv_layer", &Runtime::add_kv_layer, "num_heads"_a, "head_width"_a)
+      .def("add_rope_table", &Runtime::add_rope_table, "inverse_frequencies"_a)
+      .def("add_row_chain", &Runtime::add_row_chain, "per_output"_a, "steps"_a)
+      .def("add_linear_group", &Runtime::add_linear_group, "input"_a, "quantized"_a, "per_output"_a, "segments"_a)
+      .def("add_attention", &Runtime::add_attention, "shape"_a)
+      .def("finish", &Runtime::finish, "logits"_a, "vocabulary"_a)
+      .def("run", &Runtime::run, "token_ids"_a, "positions"_a, "sequence_starts"_a, "block_tables"_a, "output_rows"_a,
+           "sampling"_a.none(), "tokens"_a, "digests"_a.none())
+      .def("copy_logits", &Runtime::copy_logits, "out"_a)
+      .def("abort", &Runtime::abort)
+      .def_prop_ro("weight_bytes", &Runtime::weight_bytes)
+      .def_prop_ro("kernel_set", &Runtime::kernel_set);
+
+  m.def(
+      "kernel_sets",
+      [] {
+        std::vector<std::string> names;
+        for (const char* name : {"avx512", "avx2", "portable"})
+          if (select_kernels(name) != nullptr) names.emplace_back(name);
+        return names;
+      },
+      "The kernel sets this processor can run, best first.");
+
+  nb::module_ kernels = m.def_submodule("kernels", "Single kernels, for their tests and micro-benchmarks.");
+  nb::class_<PackedWeight>(kernels, "PackedWeight")
+      .def(nb::init<int, int, int, Array<uint8_t>>(), "type"_a, "rows"_a, "columns"_a, "data"_a)
+      .def_prop_ro("num_bytes", [](const PackedWeight& w) { return w.arena.bytes(); })
+      .def(
+          "read_row",
+          [](const PackedWeight& w, int row, MutableArray<float> out) {
+            require(row >= 0 && row < w.rows && int(out.size()) == w.columns, "row or width out of range");
+            read_row(w.view, row, out.data());
+          },
+          "row"_a, "out"_a);
+  kernels.def("linear", &linear, "kernel_set"_a, "weight"_a, "x"_a, "out"_a);
+  kernels.def("sample", &sample, "kernel_set"_a, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
+              "seed"_a, "position"_a);
+}

@@ -1,0 +1,120 @@
+// Weight storage: how a weight matrix lies in memory for the kernels, and the views they work on. Plain data only.
+//
+// A matrix of N outputs by K inputs is cut into tiles of 16 outputs ("columns" of the product). Each tile is one
+// contiguous run: codes of all its groups, then scales of all its groups.
+//
+// Codes of one group of 32 inputs are vectors of 64 bytes; byte (column * 4 + i) belongs to that column and to input
+// 4 * quad + i, quads 0..7. All codes are stored unsigned (code + offset):
+//   low 4 bits: 4 vectors; vector v holds quad v in the low and quad v + 4 in the high nibble
+//   8 bits:     8 vectors, one per quad
+//   low 2 bits: 2 vectors; vector v holds quads 4v..4v+3, two bits each from the low end
+//   1 high bit: 1 vector, bit q of a byte is quad q's;  2 high bits: 2 vectors as the low 2 bits
+// F32, F16 and BF16 tiles are [K][16] values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ferrum {
+
+inline constexpr int kTileColumns = 16;
+inline constexpr int kGroup = 32;
+inline constexpr int kSuperblock = 256;
+
+// Values are GGUF's ids, so that the Python side needs no second table.
+enum class WeightType : int32_t {
+  F32 = 0,
+  F16 = 1,
+  Q4_0 = 2,
+  Q4_1 = 3,
+  Q5_0 = 6,
+  Q5_1 = 7,
+  Q8_0 = 8,
+  Q2_K = 10,
+  Q3_K = 11,
+  Q4_K = 12,
+  Q5_K = 13,
+  Q6_K = 14,
+  BF16 = 30,
+};
+
+struct WeightLayout {
+  int low_bits;           // 2, 4 or 8 stored in the low plane
+  int high_bits;          // 0, 1 or 2 stored in the high plane
+  int offset;             // stored code = code + offset
+  int group;              // inputs per scale: 16 or 32
+  bool has_minimum;
+  bool has_superblock;    // scale = d * small integer, d once per 256 inputs
+  int code_bytes;         // per tile and 32 inputs
+  int scale_bytes;        // per tile and 32 inputs; per 256 inputs when has_superblock
+};
+
+static constexpr WeightLayout make_layout(int low, int high, int offset, int group, bool minimum, bool super) {
+  const int codes = 64 * low + 64 * high;
+  int scales = 2 * kTileColumns * (minimum ? 2 : 1);
+  if (super) {
+    const int groups = kSuperblock / group;
+    // Q2_K packs scale and minimum of a group into one byte; the others use a byte for each.
+    scales += groups * kTileColumns * (minimum && group == 32 ? 2 : 1);
+  }
+  return WeightLayout{low, high, offset, group, minimum, super, codes, scales};
+}
+
+inline constexpr WeightLayout kQ4_0 = make_layout(4, 0, 8, 32, false, false);
+inline constexpr WeightLayout kQ4_1 = make_layout(4, 0, 0, 32, true, false);
+inline constexpr WeightLayout kQ5_0 = make_layout(4, 1, 16, 32, false, false);
+inline constexpr WeightLayout kQ5_1 = make_layout(4, 1, 0, 32, true, false);
+inline constexpr WeightLayout kQ8_0 = make_layout(8, 0, 128, 32, false, false);
+inline constexpr WeightLayout kQ2_K = make_layout(2, 0, 0, 16, true, true);
+inline constexpr WeightLayout kQ3_K = make_layout(2, 1, 4, 16, false, true);
+inline constexpr WeightLayout kQ4_K = make_layout(4, 0, 0, 32, true, true);
+inline constexpr WeightLayout kQ5_K = make_layout(4, 1, 0, 32, true, true);
+inline constexpr WeightLayout kQ6_K = make_layout(4, 2, 32, 16, false, true);
+
+static constexpr const WeightLayout* layout_of(WeightType type) {
+  switch (type) {
+    case WeightType::Q4_0: return &kQ4_0;
+    case WeightType::Q4_1: return &kQ4_1;
+    case WeightType::Q5_0: return &kQ5_0;
+    case WeightType::Q5_1: return &kQ5_1;
+    case WeightType::Q8_0: return &kQ8_0;
+    case WeightType::Q2_K: return &kQ2_K;
+    case WeightType::Q3_K: return &kQ3_K;
+    case WeightType::Q4_K: return &kQ4_K;
+    case WeightType::Q5_K: return &kQ5_K;
+    case WeightType::Q6_K: return &kQ6_K;
+    default: return nullptr;  // F32, F16, BF16
+  }
+}
+
+struct WeightView {
+  WeightType type;
+  int rows;              // N, outputs
+  int columns;           // K, inputs
+  const uint8_t* data;   // tiles
+  size_t tile_bytes;     // distance of tiles
+  size_t scales_offset;  // of a tile's scales within the tile
+};
+
+// Rows of activations quantised per 32 values; see docs/numerics.md.
+struct QuantizedRowsView {
+  const int8_t* codes;          // [rows, padded]
+  const float* scales;          // [rows, groups]
+  const float* scaled_sums32;   // [rows, groups]      scale * sum of the 32 codes
+  const float* scaled_sums16;   // [rows, 2 * groups]  scale * sum of 16 codes
+  const int32_t* sums32;        // [rows, groups]
+  const int32_t* sums16;        // [rows, 2 * groups]
+  int padded;                   // columns rounded up to 32
+  int groups;                   // padded / 32
+};
+
+struct QuantizedRows : QuantizedRowsView {
+  int8_t* codes_out;
+  float* scales_out;
+  float* scaled_sums32_out;
+  float* scaled_sums16_out;
+  int32_t* sums32_out;
+  int32_t* sums16_out;
+};
+
+}  // namespace ferrum

@@ -1,0 +1,78 @@
+// The kernels of one instruction set as a table of function pointers: what the plan interpreter calls.
+#pragma once
+
+#include "formats.h"
+
+namespace ferrum {
+
+// One quantity per query of an attention tile, see attention.cpp.
+struct AttentionQueries {
+  const float* q;         // [count, head_width], scaled already
+  const int* first_key;   // [count], first visible position
+  const int* end_key;     // [count], one past the last visible position
+  int count;
+  int head_width;
+  float soft_cap;         // 0 = none
+};
+
+// Online-softmax state of a piece or of the pieces merged so far, one entry per query.
+struct AttentionState {
+  float* maximum;  // [count]
+  float* sum;      // [count]
+  float* output;   // [count, head_width]
+};
+
+struct SamplingRule {
+  float temperature;
+  int32_t top_k;
+  float top_p;
+  float min_p;
+  uint64_t seed;
+  int32_t position;
+};
+
+struct SamplingScratch {
+  float* weights;   // [vocabulary]
+  int32_t* order;   // [vocabulary]
+};
+
+struct KernelTable {
+  const char* name;
+
+  // out[row, tile columns] = rows x tiles (+ bias)
+  void (*linear_quantized)(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x,
+                           int row_begin, int row_end, float* out, size_t out_stride, const float* bias);
+  void (*linear_float)(const WeightView& weight, int tile_begin, int tile_end, const float* x, size_t x_stride,
+                       int row_begin, int row_end, float* out, size_t out_stride, const float* bias);
+
+  void (*quantize_row)(const float* x, int width, const QuantizedRows& out, int row);
+  void (*rms_norm_row)(const float* x, const float* weight, int width, int group_width, float epsilon, float* out);
+  void (*add_row)(const float* a, const float* b, int width, float* out);
+  void (*multiply_row)(const float* a, const float* b, int width, float* out);
+  void (*scale_row)(const float* x, float factor, int width, float* out);
+  void (*silu_row)(const float* x, int width, float* out);
+  void (*gelu_tanh_row)(const float* x, int width, float* out);
+  void (*soft_cap_row)(const float* x, float cap, int width, float* out);
+  void (*rope_row)(const float* x, const float* cosine, const float* sine, int pairs, int head_width, int num_heads,
+                   bool interleaved, float* out);
+
+  // K is stored transposed, [head_width, 32 tokens], so that scores need no horizontal sums; V is [32 tokens, head_width].
+  void (*store_kv)(const float* k, const float* v, int head_width, int slot, uint16_t* key_block,
+                   uint16_t* value_block);
+  // One piece: blocks[i] is K (then V) of the block at position first_position + 32 * i. False if no key is visible.
+  bool (*attention_piece)(const AttentionQueries& queries, const uint16_t* const* blocks, int num_blocks,
+                          int first_position, float* scores, const AttentionState& state);
+  void (*attention_merge)(const AttentionState& piece, int count, int head_width, const AttentionState& running);
+
+  int32_t (*sample)(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch);
+};
+
+// Null when the processor lacks the instructions or the build left that kernel set out.
+const KernelTable* portable_kernels();
+const KernelTable* avx2_kernels();
+const KernelTable* avx512_kernels();
+
+// The best table this processor runs, or the one named ("portable", "avx2", "avx512"); null if it cannot run here.
+const KernelTable* select_kernels(const char* name);
+
+}  // namespace ferrum

@@ -1,0 +1,339 @@
+// Linear on quantised weights: integer dot products per group, float32 scales, one accumulator per output.
+//
+// Register tile: kWidth columns x R rows. For each group the integer dots of R rows are formed from the same unpacked
+// codes; then acc = fma(float(dot), weight scale * activation scale, acc) and, for types with a minimum,
+// acc = fma(minimum, scaled sum, acc). R is only a matter of speed: each row's arithmetic is its own.
+#include "kernel_table.h"
+#include "vector.h"
+
+namespace ferrum::FERRUM_ISA {
+namespace {
+
+// ---- unsigned codes of one quad (4 inputs) for kWidth columns ---------------------------------------------------
+
+#if defined(FERRUM_ISA_AVX512)
+
+using Codes = __m512i;
+FERRUM_INLINE Codes load_codes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+template <int Shift>  // positive: towards the high bits
+FERRUM_INLINE Codes shift_and_mask(Codes x, int mask) {
+  if constexpr (Shift > 0) x = _mm512_slli_epi16(x, Shift);
+  if constexpr (Shift < 0) x = _mm512_srli_epi16(x, -Shift);
+  return _mm512_and_si512(x, _mm512_set1_epi8(char(mask)));
+}
+FERRUM_INLINE Codes combine(Codes a, Codes b) { return _mm512_or_si512(a, b); }
+
+#elif defined(FERRUM_ISA_AVX2)
+
+using Codes = __m256i;
+FERRUM_INLINE Codes load_codes(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+template <int Shift>  // positive: towards the high bits
+FERRUM_INLINE Codes shift_and_mask(Codes x, int mask) {
+  if constexpr (Shift > 0) x = _mm256_slli_epi16(x, Shift);
+  if constexpr (Shift < 0) x = _mm256_srli_epi16(x, -Shift);
+  return _mm256_and_si256(x, _mm256_set1_epi8(char(mask)));
+}
+FERRUM_INLINE Codes combine(Codes a, Codes b) { return _mm256_or_si256(a, b); }
+
+#else
+
+struct Codes {
+  uint8_t byte[64];
+};
+FERRUM_INLINE Codes load_codes(const uint8_t* p) {
+  Codes r;
+  memcpy(r.byte, p, 64);
+  return r;
+}
+template <int Shift>  // positive: towards the high bits
+FERRUM_INLINE Codes shift_and_mask(Codes x, int mask) {
+  for (int i = 0; i < 64; ++i) {
+    const int shifted = Shift > 0 ? x.byte[i] << (Shift > 0 ? Shift : 0) : x.byte[i] >> (Shift < 0 ? -Shift : 0);
+    x.byte[i] = uint8_t(shifted & mask);
+  }
+  return x;
+}
+FERRUM_INLINE Codes combine(Codes a, Codes b) {
+  for (int i = 0; i < 64; ++i) a.byte[i] |= b.byte[i];
+  return a;
+}
+
+#endif
+
+template <WeightLayout L, int Quad>
+FERRUM_INLINE Codes quad_codes(const uint8_t* codes) {
+  Codes low;
+  if constexpr (L.low_bits == 8) {
+    low = load_codes(codes + 64 * Quad);
+  } else if constexpr (L.low_bits == 4) {
+    low = shift_and_mask<Quad < 4 ? 0 : -4>(load_codes(codes + 64 * (Quad % 4)), 0x0f);
+  } else {
+    low = shift_and_mask<-2 * (Quad % 4)>(load_codes(codes + 64 * (Quad / 4)), 0x03);
+  }
+  const uint8_t* high = codes + 64 * L.low_bits;
+  if constexpr (L.high_bits == 1) {
+    return combine(low, shift_and_mask<L.low_bits - Quad>(load_codes(high), 1 << L.low_bits));
+  } else if constexpr (L.high_bits == 2) {
+    constexpr int shift = L.low_bits - 2 * (Quad % 4);
+    return combine(low, shift_and_mask<shift>(load_codes(high + 64 * (Quad / 4)), 3 << L.low_bits));
+  } else {
+    return low;
+  }
+}
+
+// ---- integer dots -------------------------------------------------------------------------------------------------
+
+FERRUM_INLINE int32_t four_bytes(const int8_t* p) {
+  int32_t value;
+  memcpy(&value, p, 4);
+  return value;
+}
+
+#if defined(FERRUM_ISA_AVX512)
+
+// Whether add_dots works on stored (offset) codes, so that offset * sum is to be taken off.
+template <WeightLayout L>
+inline constexpr bool kDotsNeedOffset = L.offset != 0;
+
+template <WeightLayout L, int Quad, int End, int R>
+FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
+  const Codes w = quad_codes<L, Quad>(codes);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+    dot[r] = _mm512_dpbusd_epi32(dot[r], w, _mm512_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad)));
+  if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
+}
+
+#elif defined(FERRUM_ISA_AVX2)
+
+template <WeightLayout L>
+inline constexpr bool kDotsNeedOffset = L.offset != 0 && L.low_bits != 8;
+
+// Sums of products of two inputs are kept in 16 bits over as many quads as surely fit:
+// 15 * 127 * 2 * 8 = 30,480; 31 * 127 * 2 * 4 = 31,496; 63 * 127 * 2 * 2 = 32,004.
+template <WeightLayout L>
+inline constexpr int kQuadsIn16Bits = L.low_bits + L.high_bits <= 4 ? 8 : (L.low_bits + L.high_bits == 5 ? 4 : 2);
+
+template <WeightLayout L, int Quad, int End, int R>
+FERRUM_INLINE void add_pairs(const uint8_t* codes, const int8_t* x, size_t x_stride, __m256i* pairs) {
+  const Codes w = quad_codes<L, Quad>(codes);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const __m256i a = _mm256_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad));
+    pairs[r] = _mm256_add_epi16(pairs[r], _mm256_maddubs_epi16(w, a));
+  }
+  if constexpr (Quad + 1 < End) add_pairs<L, Quad + 1, End, R>(codes, x, x_stride, pairs);
+}
+
+template <WeightLayout L, int Quad, int End, int R>
+FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  if constexpr (L.low_bits == 8) {
+    // 8-bit codes do not fit the unsigned operand: |w| * (a with w's sign), 128 * 127 * 2 = 32,512 at most.
+    const __m256i w = _mm256_xor_si256(quad_codes<L, Quad>(codes), _mm256_set1_epi8(char(0x80)));
+    const __m256i magnitude = _mm256_abs_epi8(w);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const __m256i a = _mm256_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad));
+      const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(a, w));
+      dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs, ones));
+    }
+    if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
+  } else {
+    constexpr int stop = Quad + kQuadsIn16Bits<L> < End ? Quad + kQuadsIn16Bits<L> : End;
+    __m256i pairs[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) pairs[r] = _mm256_setzero_si256();
+    add_pairs<L, Quad, stop, R>(codes, x, x_stride, pairs);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs[r], ones));
+    if constexpr (stop < End) add_dots<L, stop, End, R>(codes, x, x_stride, dot);
+  }
+}
+
+#else
+
+template <WeightLayout L>
+inline constexpr bool kDotsNeedOffset = L.offset != 0;
+
+template <WeightLayout L, int Quad, int End, int R>
+FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
+  const Codes w = quad_codes<L, Quad>(codes);
+  for (int r = 0; r < R; ++r) {
+    const int8_t* a = x + r * x_stride + 4 * Quad;
+    for (int c = 0; c < 16; ++c)
+      dot[r].lane[c] += w.byte[4 * c] * a[0] + w.byte[4 * c + 1] * a[1] + w.byte[4 * c + 2] * a[2] +
+                        w.byte[4 * c + 3] * a[3];
+  }
+  if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
+}
+
+#endif
+
+// ---- scales -------------------------------------------------------------------------------------------------------
+
+struct GroupScales {
+  Vector scale;
+  Vector minimum;
+};
+
+// Scales of group ``g`` (of L.group inputs) for the kWidth columns from ``column`` on; ``scales`` is the tile's run.
+template <WeightLayout L>
+FERRUM_INLINE GroupScales load_scales(const uint8_t* scales, int g, int column) {
+  GroupScales result{};
+  if constexpr (!L.has_superblock) {
+    const uint16_t* p = reinterpret_cast<const uint16_t*>(scales + size_t(g) * L.scale_bytes) + column;
+    result.scale = v_from_half(p);
+    if constexpr (L.has_minimum) result.minimum = v_from_half(p + kTileColumns);
+  } else {
+    constexpr int groups = kSuperblock / L.group;
+    const uint8_t* block = scales + size_t(g / groups) * L.scale_bytes;
+    const uint16_t* p = reinterpret_cast<const uint16_t*>(block) + column;
+    const Vector d = v_from_half(p);
+    const uint8_t* small = block + 2 * kTileColumns * (L.has_minimum ? 2 : 1) + column;
+    if constexpr (L.has_minimum) {
+      const Vector d_minimum = v_from_half(p + kTileColumns);
+      if constexpr (L.group == 32) {
+        small += (g % groups) * 2 * kTileColumns;
+        result.scale = v_mul(d, v_from_u8(small));
+        result.minimum = v_sub(v_zero(), v_mul(d_minimum, v_from_u8(small + kTileColumns)));
+      } else {
+        small += (g % groups) * kTileColumns;
+        uint8_t low[kWidth], high[kWidth];
+        for (int i = 0; i < kWidth; ++i) {
+          low[i] = small[i] & 15;
+          high[i] = small[i] >> 4;
+        }
+        result.scale = v_mul(d, v_from_u8(low));
+        result.minimum = v_sub(v_zero(), v_mul(d_minimum, v_from_u8(high)));
+      }
+    } else {
+      small += (g % groups) * kTileColumns;
+      result.scale = v_mul(d, v_from_s8(reinterpret_cast<const int8_t*>(small)));
+    }
+  }
+  return result;
+}
+
+// ---- one register tile --------------------------------------------------------------------------------------------
+
+struct RowPointers {
+  const int8_t* codes;
+  const float* scales;
+  const float* scaled_sums;  // per L.group
+  const int32_t* sums;       // per L.group
+  size_t codes_stride;
+  size_t scales_stride;
+  size_t sums_stride;
+};
+
+template <WeightLayout L, int FirstQuad, int EndQuad, int R>
+FERRUM_INLINE void accumulate_group(const uint8_t* codes, const uint8_t* scales, int g, int g32, int column,
+                                    const RowPointers& x, Vector* acc) {
+  IntVector dot[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    if constexpr (kDotsNeedOffset<L>) {
+      dot[r] = i_set(-L.offset * x.sums[r * x.sums_stride + g]);
+    } else {
+      dot[r] = i_set(0);
+    }
+  }
+  add_dots<L, FirstQuad, EndQuad, R>(codes, x.codes + size_t(g32) * kGroup, x.codes_stride, dot);
+  const GroupScales w = load_scales<L>(scales, g, column);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const Vector scale = v_mul(w.scale, v_set(x.scales[r * x.scales_stride + g32]));
+    acc[r] = v_fma(v_from_int(dot[r]), scale, acc[r]);
+    if constexpr (L.has_minimum) acc[r] = v_fma(w.minimum, v_set(x.scaled_sums[r * x.sums_stride + g]), acc[r]);
+  }
+}
+
+template <WeightLayout L, int R>
+void register_tile(const uint8_t* codes, const uint8_t* scales, int groups32, int column, const RowPointers& x,
+                   float* out, size_t out_stride, const float* bias) {
+  Vector acc[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) acc[r] = v_zero();
+  const uint8_t* group_codes = codes + 4 * column;
+  for (int g32 = 0; g32 < groups32; ++g32, group_codes += L.code_bytes) {
+    if constexpr (L.group == 32) {
+      accumulate_group<L, 0, 8, R>(group_codes, scales, g32, g32, column, x, acc);
+    } else {
+      accumulate_group<L, 0, 4, R>(group_codes, scales, 2 * g32, g32, column, x, acc);
+      accumulate_group<L, 4, 8, R>(group_codes, scales, 2 * g32 + 1, g32, column, x, acc);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const Vector y = bias ? v_add(acc[r], v_load(bias + column)) : acc[r];
+    v_store(out + r * out_stride + column, y);
+  }
+}
+
+#if defined(FERRUM_ISA_AVX512)
+inline constexpr int kMostRows = 8;
+#else
+inline constexpr int kMostRows = 4;
+#endif
+
+template <WeightLayout L>
+void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x, int row_begin,
+                  int row_end, float* out, size_t out_stride, const float* bias) {
+  const int groups32 = (weight.columns + kGroup - 1) / kGroup;
+  for (int tile = tile_begin; tile < tile_end; ++tile) {
+    const uint8_t* codes = weight.data + size_t(tile) * weight.tile_bytes;
+    const uint8_t* scales = codes + weight.scales_offset;
+    const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
+    for (int row = row_begin; row < row_end;) {
+      const int left = row_end - row;
+      const int rows = left >= kMostRows ? kMostRows : (left >= 4 ? 4 : (left >= 2 ? 2 : 1));
+      constexpr bool by32 = L.group == 32;
+      const RowPointers pointers{
+          x.codes + size_t(row) * x.padded,
+          x.scales + size_t(row) * x.groups,
+          by32 ? x.scaled_sums32 + size_t(row) * x.groups : x.scaled_sums16 + size_t(row) * 2 * x.groups,
+          by32 ? x.sums32 + size_t(row) * x.groups : x.sums16 + size_t(row) * 2 * x.groups,
+          size_t(x.padded),
+          size_t(x.groups),
+          size_t(x.groups) * (by32 ? 1 : 2),
+      };
+      float* target = out + size_t(row) * out_stride + tile * kTileColumns;
+      for (int column = 0; column < kTileColumns; column += kWidth) {
+        switch (rows) {
+          case 1: register_tile<L, 1>(codes, scales, groups32, column, pointers, target, out_stride, tile_bias); break;
+          case 2: register_tile<L, 2>(codes, scales, groups32, column, pointers, target, out_stride, tile_bias); break;
+          case 4: register_tile<L, 4>(codes, scales, groups32, column, pointers, target, out_stride, tile_bias); break;
+          default:
+            register_tile<L, kMostRows>(codes, scales, groups32, column, pointers, target, out_stride, tile_bias);
+        }
+      }
+      row += rows;
+    }
+  }
+}
+
+}  // namespace
+
+void linear_quantized(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x,
+                      int row_begin, int row_end, float* out, size_t out_stride, const float* bias) {
+  switch (weight.type) {
+#define FERRUM_CASE(name)                                                                                  \
+  case WeightType::name:                                                                                   \
+    return linear_tiles<k##name>(weight, tile_begin, tile_end, x, row_begin, row_end, out, out_stride, bias);
+    FERRUM_CASE(Q4_0)
+    FERRUM_CASE(Q4_1)
+    FERRUM_CASE(Q5_0)
+    FERRUM_CASE(Q5_1)
+    FERRUM_CASE(Q8_0)
+    FERRUM_CASE(Q2_K)
+    FERRUM_CASE(Q3_K)
+    FERRUM_CASE(Q4_K)
+    FERRUM_CASE(Q5_K)
+    FERRUM_CASE(Q6_K)
+#undef FERRUM_CASE
+    default: return;  // float types go to linear_float
+  }
+}
+
+}  // namespace ferrum::FERRUM_ISA

@@ -1,0 +1,41 @@
+#include "choose_tokens.h"
+
+#include <cstring>
+
+namespace ferrum {
+namespace {
+
+uint64_t digest_of(const float* logits, int count) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (int i = 0; i < count; ++i) {
+    uint32_t bits;
+    memcpy(&bits, logits + i, 4);
+    hash = (hash ^ bits) * 0x100000001b3u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+}  // namespace
+
+void ChooseTokens::reserve(const Memory&, int, int, int num_threads) {
+  weights_.assign(size_t(num_threads), std::vector<float>(size_t(vocabulary_)));
+  order_.assign(size_t(num_threads), std::vector<int32_t>(size_t(vocabulary_)));
+}
+
+int ChooseTokens::prepare(const Memory&, const Step& step) {
+  return step.sampling != nullptr || step.digests != nullptr ? step.num_outputs : 0;
+}
+
+void ChooseTokens::run(const Memory& memory, const Step& step, int task, int member) {
+  const float* logits = memory.buffers[size_t(logits_)].row(task);
+  if (step.digests != nullptr) step.digests[task] = digest_of(logits, vocabulary_);
+  if (step.sampling == nullptr) return;
+  const SamplingColumns& s = *step.sampling;
+  const SamplingRule rule{s.temperature[task], s.top_k[task], s.top_p[task],
+                          s.min_p[task],       s.seed[task],  s.position[task]};
+  const SamplingScratch scratch{weights_[size_t(member)].data(), order_[size_t(member)].data()};
+  step.sampled_tokens[task] = memory.kernels->sample(logits, vocabulary_, rule, scratch);
+}
+
+}  // namespace ferrum

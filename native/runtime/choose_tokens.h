@@ -1,0 +1,22 @@
+// The end of a step: a token from each output row's logits, and the digest of its bits when asked for.
+#pragma once
+
+#include "step.h"
+
+namespace ferrum {
+
+class ChooseTokens final : public Operation {
+ public:
+  ChooseTokens(int logits, int vocabulary) : logits_(logits), vocabulary_(vocabulary) {}
+  void reserve(const Memory& memory, int max_tokens, int context_length, int num_threads) override;
+  int prepare(const Memory& memory, const Step& step) override;
+  void run(const Memory& memory, const Step& step, int task, int member) override;
+
+ private:
+  int logits_;
+  int vocabulary_;
+  std::vector<std::vector<float>> weights_;  // per member
+  std::vector<std::vector<int32_t>> order_;  // per member
+};
+
+}  // namespace ferrum

@@ -1,0 +1,62 @@
+#include "linear_group.h"
+
+#include <algorithm>
+
+namespace ferrum {
+namespace {
+
+int tiles_of(const Memory& memory, const LinearSegment& segment) {
+  return divide_up(memory.weights[size_t(segment.weight)].view.rows, kTileColumns);
+}
+
+// Quantised activations of this many rows stay in the second-level cache while tiles stream past them.
+constexpr int kMostRowsPerTask = 128;
+// Claims per member and operation: enough that a descheduled member does not hold the others up.
+constexpr int kTasksPerMember = 8;
+constexpr int kMostTilesPerTask = 32;
+
+}  // namespace
+
+int LinearGroup::prepare(const Memory& memory, const Step& step) {
+  const int rows = step.rows(space_);
+  if (rows == 0) return 0;
+  int tiles = 0;
+  for (const LinearSegment& segment : segments_) tiles += tiles_of(memory, segment);
+  row_tasks_ = divide_up(rows, kMostRowsPerTask);
+  rows_per_task_ = divide_up(divide_up(rows, row_tasks_), 8) * 8;
+  row_tasks_ = divide_up(rows, rows_per_task_);
+  tiles_per_task_ = std::clamp(tiles * row_tasks_ / (step.num_threads * kTasksPerMember), 1, kMostTilesPerTask);
+  int tasks = 0;
+  for (const LinearSegment& segment : segments_) tasks += divide_up(tiles_of(memory, segment), tiles_per_task_);
+  return tasks * row_tasks_;
+}
+
+void LinearGroup::run(const Memory& memory, const Step& step, int task, int) {
+  const int row_begin = task % row_tasks_ * rows_per_task_;
+  const int row_end = std::min(step.rows(space_), row_begin + rows_per_task_);
+  int chunk = task / row_tasks_;
+  for (const LinearSegment& segment : segments_) {
+    const int tiles = tiles_of(memory, segment);
+    const int chunks = divide_up(tiles, tiles_per_task_);
+    if (chunk >= chunks) {
+      chunk -= chunks;
+      continue;
+    }
+    const WeightView& weight = memory.weights[size_t(segment.weight)].view;
+    const Buffer& out = memory.buffers[size_t(segment.out)];
+    const float* bias = segment.bias >= 0 ? memory.vectors[size_t(segment.bias)].data() : nullptr;
+    const int begin = chunk * tiles_per_task_;
+    const int end = std::min(tiles, begin + tiles_per_task_);
+    if (quantized_) {
+      memory.kernels->linear_quantized(weight, begin, end, memory.quantized[size_t(input_)], row_begin, row_end,
+                                       out.data, out.stride, bias);
+    } else {
+      const Buffer& input = memory.buffers[size_t(input_)];
+      memory.kernels->linear_float(weight, begin, end, input.data, input.stride, row_begin, row_end, out.data,
+                                   out.stride, bias);
+    }
+    return;
+  }
+}
+
+}  // namespace ferrum

@@ -1,0 +1,170 @@
+#include "paged_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace ferrum {
+namespace {
+
+constexpr int kQueriesPerTile = 32;
+// Below this many tiles per member, tiles are split by pieces.
+constexpr int kTilesPerMember = 4;
+
+}  // namespace
+
+AttentionState PagedAttention::state_in(float* memory, int count, int head_width) const {
+  (void)head_width;
+  return {memory, memory + count, memory + 2 * count};
+}
+
+void PagedAttention::reserve(const Memory& memory, int max_tokens, int context_length, int num_threads) {
+  const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
+  queries_per_row_ = shape_.num_heads / layer.num_heads;
+  rows_per_tile_ = std::max(1, kQueriesPerTile / queries_per_row_);
+  const int queries = rows_per_tile_ * queries_per_row_;
+  state_floats_ = size_t(queries) * (2 + layer.head_width);
+  // Every sequence may end in a tile of its own.
+  const size_t most_tiles = size_t(max_tokens) * layer.num_heads;
+  tiles_.reserve(most_tiles);
+  partial_of_tile_.reserve(most_tiles);
+  const int pieces = divide_up(context_length, kPieceTokens) + 1;
+  tile_of_task_.reserve(most_tiles + size_t(kTilesPerMember) * num_threads * pieces);
+  tasks_left_ = std::make_unique<std::atomic<int>[]>(most_tiles);
+  partial_capacity_ = size_t(kTilesPerMember) * num_threads * pieces;
+  partials_ = Arena(partial_capacity_ * state_floats_ * sizeof(float));
+  scratch_.resize(size_t(num_threads));
+  for (Scratch& scratch : scratch_) {
+    scratch.q.resize(size_t(queries) * layer.head_width);
+    scratch.scores.resize(size_t(8) * kBlockTokens);
+    scratch.piece.resize(state_floats_);
+    scratch.running.resize(state_floats_);
+    scratch.first_key.resize(size_t(queries));
+    scratch.end_key.resize(size_t(queries));
+  }
+}
+
+int PagedAttention::prepare(const Memory& memory, const Step& step) {
+  const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
+  tiles_.clear();
+  for (int sequence = 0; sequence < step.num_sequences; ++sequence) {
+    const int end = step.sequence_starts[sequence + 1];
+    for (int row = step.sequence_starts[sequence]; row < end; row += rows_per_tile_) {
+      const int end_row = std::min(end, row + rows_per_tile_);
+      const int first_key = shape_.window > 0 ? std::max(0, step.positions[row] - shape_.window + 1) : 0;
+      for (int head = 0; head < layer.num_heads; ++head)
+        tiles_.push_back({row, end_row, head, first_key / kPieceTokens, step.positions[end_row - 1] / kPieceTokens + 1,
+                          0, 0});
+    }
+  }
+  const bool split = int(tiles_.size()) < kTilesPerMember * step.num_threads;
+  tile_of_task_.clear();
+  partial_of_tile_.clear();
+  size_t partials = 0;
+  for (size_t i = 0; i < tiles_.size(); ++i) {
+    Tile& tile = tiles_[i];
+    const int pieces = tile.end_piece - tile.first_piece;
+    int tasks = 1;
+    if (split && pieces > 1) {
+      const int wanted = divide_up(kTilesPerMember * step.num_threads, int(tiles_.size()));
+      tile.pieces_per_task = divide_up(pieces, std::min(pieces, wanted));
+      tasks = divide_up(pieces, tile.pieces_per_task);
+    } else {
+      tile.pieces_per_task = pieces;
+    }
+    tile.first_task = int(tile_of_task_.size());
+    partial_of_tile_.push_back(partials);
+    if (tasks > 1) partials += size_t(pieces);
+    tasks_left_[i].store(tasks, std::memory_order_relaxed);
+    tile_of_task_.insert(tile_of_task_.end(), size_t(tasks), int(i));
+  }
+  return int(tile_of_task_.size());
+}
+
+void PagedAttention::load_queries(const Memory& memory, const Step& step, const Tile& tile, Scratch& scratch) const {
+  const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
+  const Buffer& q = memory.buffers[size_t(shape_.q)];
+  const size_t span = size_t(queries_per_row_) * layer.head_width;
+  int query = 0;
+  for (int row = tile.first_row; row < tile.end_row; ++row) {
+    memory.kernels->scale_row(q.row(row) + size_t(tile.head) * span, shape_.scale, int(span),
+                              scratch.q.data() + size_t(query) * layer.head_width);
+    const int position = step.positions[row];
+    for (int i = 0; i < queries_per_row_; ++i, ++query) {
+      scratch.first_key[size_t(query)] = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
+      scratch.end_key[size_t(query)] = position + 1;
+    }
+  }
+}
+
+bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Tile& tile, int piece, Scratch& scratch,
+                               const AttentionState& state) const {
+  constexpr int blocks_per_piece = kPieceTokens / kBlockTokens;
+  const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
+  const int32_t* table = step.block_tables + size_t(step.row_sequences[tile.first_row]) * step.block_table_stride;
+  const int last_block = step.positions[tile.end_row - 1] / kBlockTokens;
+  const uint16_t* blocks[blocks_per_piece];
+  int count = 0;
+  for (int b = piece * blocks_per_piece; b < (piece + 1) * blocks_per_piece && b <= last_block; ++b)
+    blocks[count++] = layer.keys(table[b], tile.head);
+  const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
+  const AttentionQueries all{scratch.q.data(),  scratch.first_key.data(), scratch.end_key.data(), queries,
+                             layer.head_width, shape_.soft_cap};
+  return memory.kernels->attention_piece(all, blocks, count, piece * kPieceTokens, scratch.scores.data(), state);
+}
+
+void PagedAttention::finish(const Memory& memory, const Tile& tile, const AttentionState& running) const {
+  const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
+  const Buffer& out = memory.buffers[size_t(shape_.out)];
+  int query = 0;
+  for (int row = tile.first_row; row < tile.end_row; ++row) {
+    float* target = out.row(row) + size_t(tile.head) * queries_per_row_ * layer.head_width;
+    for (int i = 0; i < queries_per_row_; ++i, ++query)
+      for (int d = 0; d < layer.head_width; ++d)
+        target[i * layer.head_width + d] = running.output[size_t(query) * layer.head_width + d] / running.sum[query];
+  }
+}
+
+void PagedAttention::run(const Memory& memory, const Step& step, int task, int member) {
+  const int index = tile_of_task_[size_t(task)];
+  const Tile& tile = tiles_[size_t(index)];
+  const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
+  Scratch& scratch = scratch_[size_t(member)];
+  const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
+  const int pieces = tile.end_piece - tile.first_piece;
+  load_queries(memory, step, tile, scratch);
+
+  const AttentionState running = state_in(scratch.running.data(), queries, layer.head_width);
+  const auto start_running = [&] {
+    std::fill_n(running.maximum, queries, -INFINITY);
+    std::fill_n(running.sum, queries, 0.0f);
+    std::fill_n(running.output, size_t(queries) * layer.head_width, 0.0f);
+  };
+
+  if (tile.pieces_per_task == pieces) {
+    start_running();
+    const AttentionState state = state_in(scratch.piece.data(), queries, layer.head_width);
+    for (int piece = tile.first_piece; piece < tile.end_piece; ++piece)
+      if (run_piece(memory, step, tile, piece, scratch, state))
+        memory.kernels->attention_merge(state, queries, layer.head_width, running);
+    finish(memory, tile, running);
+    return;
+  }
+
+  float* partials = partials_.as<float>() + partial_of_tile_[size_t(index)] * state_floats_;
+  const int begin = tile.first_piece + (task - tile.first_task) * tile.pieces_per_task;
+  const int end = std::min(tile.end_piece, begin + tile.pieces_per_task);
+  for (int piece = begin; piece < end; ++piece) {
+    float* place = partials + size_t(piece - tile.first_piece) * state_floats_;
+    run_piece(memory, step, tile, piece, scratch, state_in(place, queries, layer.head_width));
+  }
+  if (tasks_left_[size_t(index)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  start_running();
+  for (int piece = 0; piece < pieces; ++piece) {
+    const AttentionState state = state_in(partials + size_t(piece) * state_floats_, queries, layer.head_width);
+    memory.kernels->attention_merge(state, queries, layer.head_width, running);
+  }
+  finish(memory, tile, running);
+}
+
+}  // namespace ferrum

@@ -1,0 +1,135 @@
+#include "plan_interpreter.h"
+
+#include <algorithm>
+
+#include "choose_tokens.h"
+#include "weight_packing.h"
+
+namespace ferrum {
+
+PlanInterpreter::PlanInterpreter(const KernelTable* kernels, int num_threads, const Limits& limits)
+    : limits_(limits), team_(num_threads) {
+  memory_.kernels = kernels;
+  row_sequences_.resize(size_t(limits.max_tokens));
+  operations_.push_back(std::make_unique<FillRopeTables>());
+}
+
+int PlanInterpreter::add_weight(WeightType type, int rows, int columns, const uint8_t* source) {
+  const PackedSize size = packed_size(type, rows, columns);
+  Arena arena(size.tile_bytes * size_t(size.tiles));
+  uint8_t* target = arena.as<uint8_t>();
+  std::atomic<int> next{0};
+  constexpr int tiles_per_claim = 4;
+  team_.run([&](int) {
+    for (int tile; (tile = next.fetch_add(tiles_per_claim)) < size.tiles;)
+      pack_tiles(type, rows, columns, source, target, tile, std::min(tile + tiles_per_claim, size.tiles));
+  });
+  memory_.weights.push_back({{type, rows, columns, target, size.tile_bytes, size.scales_offset}, std::move(arena)});
+  return int(memory_.weights.size()) - 1;
+}
+
+int PlanInterpreter::add_vector(const float* values, int count) {
+  std::vector<float> padded(padded_width(count), 0.0f);
+  std::copy_n(values, count, padded.begin());
+  memory_.vectors.push_back(std::move(padded));
+  return int(memory_.vectors.size()) - 1;
+}
+
+int PlanInterpreter::add_buffer(int width, RowSpace space) {
+  const size_t stride = padded_width(width);
+  const int rows = space == RowSpace::tokens ? limits_.max_tokens : limits_.max_outputs;
+  arenas_.emplace_back(stride * size_t(rows) * sizeof(float));
+  memory_.buffers.push_back({width, stride, space, arenas_.back().as<float>()});
+  return int(memory_.buffers.size()) - 1;
+}
+
+int PlanInterpreter::add_quantized(int width, RowSpace space) {
+  const size_t rows = size_t(space == RowSpace::tokens ? limits_.max_tokens : limits_.max_outputs);
+  const size_t groups = size_t(divide_up(width, kGroup));
+  const size_t padded = groups * kGroup;
+  // Codes, then five columns of 4-byte values: one scale, one sum and one scaled sum per group, and two of the latter per 16.
+  arenas_.emplace_back(rows * (padded + groups * 7 * 4));
+  QuantizedRows out{};
+  int8_t* codes = arenas_.back().as<int8_t>();
+  float* floats = reinterpret_cast<float*>(codes + rows * padded);
+  out.codes_out = codes;
+  out.scales_out = floats;
+  out.scaled_sums32_out = floats + rows * groups;
+  out.scaled_sums16_out = floats + 2 * rows * groups;
+  out.sums32_out = reinterpret_cast<int32_t*>(floats + 4 * rows * groups);
+  out.sums16_out = reinterpret_cast<int32_t*>(floats + 5 * rows * groups);
+  out.codes = out.codes_out;
+  out.scales = out.scales_out;
+  out.scaled_sums32 = out.scaled_sums32_out;
+  out.scaled_sums16 = out.scaled_sums16_out;
+  out.sums32 = out.sums32_out;
+  out.sums16 = out.sums16_out;
+  out.padded = int(padded);
+  out.groups = int(groups);
+  memory_.quantized.push_back(out);
+  return int(memory_.quantized.size()) - 1;
+}
+
+int PlanInterpreter::add_kv_layer(int num_heads, int head_width) {
+  const size_t head_bytes = size_t(2) * head_width * kBlockTokens * sizeof(uint16_t);
+  const size_t block_bytes = head_bytes * size_t(num_heads);
+  arenas_.emplace_back(block_bytes * size_t(limits_.num_blocks));
+  memory_.kv_layers.push_back({num_heads, head_width, head_bytes, block_bytes, arenas_.back().as<uint8_t>()});
+  return int(memory_.kv_layers.size()) - 1;
+}
+
+int PlanInterpreter::add_rope_table(const double* inverse_frequencies, int count) {
+  const size_t floats = size_t(limits_.max_tokens) * size_t(count);
+  arenas_.emplace_back(2 * floats * sizeof(float));
+  float* data = arenas_.back().as<float>();
+  memory_.rope_tables.push_back({{inverse_frequencies, inverse_frequencies + count}, data, data + floats});
+  return int(memory_.rope_tables.size()) - 1;
+}
+
+void PlanInterpreter::add_operation(std::unique_ptr<Operation> operation) {
+  operations_.push_back(std::move(operation));
+}
+
+void PlanInterpreter::finish(int logits, int vocabulary) {
+  logits_ = logits;
+  operations_.push_back(std::make_unique<ChooseTokens>(logits, vocabulary));
+  for (const auto& operation : operations_)
+    operation->reserve(memory_, limits_.max_tokens, limits_.context_length, team_.size());
+  claims_ = std::make_unique<Claim[]>(operations_.size());
+}
+
+bool PlanInterpreter::run(Step step) {
+  step.num_threads = team_.size();
+  step.row_sequences = row_sequences_.data();
+  for (int sequence = 0; sequence < step.num_sequences; ++sequence)
+    std::fill(row_sequences_.begin() + step.sequence_starts[sequence],
+              row_sequences_.begin() + step.sequence_starts[sequence + 1], sequence);
+  const size_t count = operations_.size();
+  for (size_t i = 0; i < count; ++i) {
+    claims_[i].tasks = operations_[i]->prepare(memory_, step);
+    claims_[i].next.store(0, std::memory_order_relaxed);
+  }
+  abort_.store(false, std::memory_order_relaxed);
+  bool stopped = false;
+  team_.run([&](int member) {
+    for (size_t i = 0; i < count; ++i) {
+      Claim& claim = claims_[i];
+      if (claim.tasks == 0) continue;
+      for (int task; (task = claim.next.fetch_add(1, std::memory_order_relaxed)) < claim.tasks;)
+        operations_[i]->run(memory_, step, task, member);
+      if (team_.barrier([&] { return abort_.load(std::memory_order_acquire); })) {
+        if (member == 0) stopped = true;
+        return;
+      }
+    }
+  });
+  return !stopped;
+}
+
+size_t PlanInterpreter::weight_bytes() const {
+  size_t total = 0;
+  for (const Weight& weight : memory_.weights) total += weight.arena.bytes();
+  return total;
+}
+
+}  // namespace ferrum

@@ -1,0 +1,65 @@
+// Runs an executable plan: one call per step, operations in order, tasks claimed by the thread team.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "linear_group.h"
+#include "paged_attention.h"
+#include "row_chain.h"
+#include "step.h"
+#include "thread_team.h"
+
+namespace ferrum {
+
+struct Limits {
+  int max_tokens;     // rows of one step
+  int max_outputs;    // output rows of one step
+  int num_blocks;     // of the KV arena
+  int context_length;
+};
+
+class PlanInterpreter {
+ public:
+  PlanInterpreter(const KernelTable* kernels, int num_threads, const Limits& limits);
+
+  // Building. Ids count from 0 in order of adding.
+  int add_weight(WeightType type, int rows, int columns, const uint8_t* source);
+  int add_vector(const float* values, int count);
+  int add_buffer(int width, RowSpace space);
+  int add_quantized(int width, RowSpace space);
+  int add_kv_layer(int num_heads, int head_width);
+  int add_rope_table(const double* inverse_frequencies, int count);
+  void add_operation(std::unique_ptr<Operation> operation);
+  // No more building after this. ``logits`` is the buffer of the final logits.
+  void finish(int logits, int vocabulary);
+
+  // False when ``abort`` stopped it. Fills step.row_sequences itself.
+  bool run(Step step);
+  void abort() { abort_.store(true, std::memory_order_release); }
+
+  const float* logits_row(int output) const { return memory_.buffers[size_t(logits_)].row(output); }
+  const Memory& memory() const { return memory_; }
+  const Limits& limits() const { return limits_; }
+  int num_threads() const { return team_.size(); }
+  size_t weight_bytes() const;
+
+ private:
+  struct alignas(64) Claim {
+    std::atomic<int> next{0};
+    int tasks = 0;
+  };
+
+  Limits limits_;
+  ThreadTeam team_;
+  Memory memory_;
+  std::vector<std::unique_ptr<Operation>> operations_;
+  std::unique_ptr<Claim[]> claims_;
+  std::vector<Arena> arenas_;
+  std::vector<int32_t> row_sequences_;
+  std::atomic<bool> abort_{false};
+  int logits_ = -1;
+};
+
+}  // namespace ferrum

@@ -1,0 +1,51 @@
+// RowChain: neighbouring row-wise operations done one row at a time, so that a row stays in the nearest cache.
+#pragma once
+
+#include "step.h"
+
+namespace ferrum {
+
+enum class RowStepKind {
+  embed,
+  rms_norm,
+  add,
+  multiply,
+  silu,
+  gelu_tanh,
+  soft_cap,
+  rope,
+  store_kv,
+  select,
+  quantize,
+};
+
+struct RowStep {
+  RowStepKind kind;
+  int out = -1;           // buffer; quantize: quantised rows; store_kv: KV layer
+  int a = -1;             // buffer
+  int b = -1;             // buffer
+  int weight = -1;        // embed: weight; rms_norm: vector; rope: table
+  int group_width = 0;    // rms_norm: values normed together; rope: head width
+  float factor = 0.0f;    // embed: scale; rms_norm: epsilon; soft_cap: cap
+  bool interleaved = false;
+};
+
+class RowChain final : public Operation {
+ public:
+  RowChain(RowSpace space, std::vector<RowStep> steps) : space_(space), steps_(std::move(steps)) {}
+  int prepare(const Memory& memory, const Step& step) override;
+  void run(const Memory& memory, const Step& step, int task, int member) override;
+
+ private:
+  RowSpace space_;
+  std::vector<RowStep> steps_;
+};
+
+// Fills the rope tables for this step's positions; once a step, before anything reads them.
+class FillRopeTables final : public Operation {
+ public:
+  int prepare(const Memory& memory, const Step& step) override;
+  void run(const Memory& memory, const Step& step, int task, int member) override;
+};
+
+}  // namespace ferrum

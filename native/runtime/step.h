@@ -1,0 +1,109 @@
+// What one step is, as the operations see it: the rows to compute, the memory they live in, the kernels to use.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../kernels/kernel_table.h"
+#include "arena.h"
+
+namespace ferrum {
+
+inline constexpr int kBlockTokens = 32;   // of a KV block; fixed by the kernels' K layout
+inline constexpr int kPieceTokens = 128;  // of an attention piece, counted from position 0
+
+enum class RowSpace { tokens, outputs };
+
+// A float32 matrix with one padded row per token or per output.
+struct Buffer {
+  int width;
+  size_t stride;  // width rounded up to 16
+  RowSpace space;
+  float* data;
+
+  float* row(int r) const { return data + size_t(r) * stride; }
+};
+
+struct KvLayer {
+  int num_heads;
+  int head_width;
+  size_t head_bytes;   // K and V of one head in one block
+  size_t block_bytes;  // num_heads * head_bytes
+  uint8_t* data;
+
+  uint16_t* keys(int block, int head) const {
+    return reinterpret_cast<uint16_t*>(data + size_t(block) * block_bytes + size_t(head) * head_bytes);
+  }
+  uint16_t* values(int block, int head) const { return keys(block, head) + size_t(head_width) * kBlockTokens; }
+};
+
+// Cosines and sines of this step's rows, [rows, pairs].
+struct RopeTable {
+  std::vector<double> inverse_frequencies;
+  float* cosine;
+  float* sine;
+};
+
+struct Weight {
+  WeightView view;
+  Arena arena;
+};
+
+// Everything the operations of one plan share. Sizes are fixed when the plan is finished; a step allocates nothing.
+struct Memory {
+  const KernelTable* kernels = nullptr;
+  std::vector<Weight> weights;
+  std::vector<std::vector<float>> vectors;  // norm weights and biases, padded with zeros to a multiple of 16
+  std::vector<Buffer> buffers;
+  std::vector<QuantizedRows> quantized;
+  std::vector<KvLayer> kv_layers;
+  std::vector<RopeTable> rope_tables;
+};
+
+struct SamplingColumns {
+  const float* temperature;
+  const int32_t* top_k;
+  const float* top_p;
+  const float* min_p;
+  const uint64_t* seed;
+  const int32_t* position;
+};
+
+// The caller's arrays; see runtimes/protocol.py for what they hold.
+struct Step {
+  int num_tokens = 0;
+  int num_sequences = 0;
+  int num_outputs = 0;
+  int num_threads = 1;
+  const int32_t* token_ids = nullptr;
+  const int32_t* positions = nullptr;
+  const int32_t* sequence_starts = nullptr;
+  const int32_t* block_tables = nullptr;
+  int block_table_stride = 0;
+  const int32_t* output_rows = nullptr;
+  const int32_t* row_sequences = nullptr;  // [num_tokens], derived by the interpreter
+  const SamplingColumns* sampling = nullptr;
+  int32_t* sampled_tokens = nullptr;
+  uint64_t* digests = nullptr;
+
+  int rows(RowSpace space) const { return space == RowSpace::tokens ? num_tokens : num_outputs; }
+  int block_of(int row) const {
+    return block_tables[size_t(row_sequences[row]) * block_table_stride + positions[row] / kBlockTokens];
+  }
+};
+
+// One operation of an executable plan: independent tasks that any member of the team may claim.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // Called once when the plan is finished: the place to reserve scratch memory.
+  virtual void reserve(const Memory&, int /*max_tokens*/, int /*context_length*/, int /*num_threads*/) {}
+  // Called by one thread before the step; returns the number of tasks.
+  virtual int prepare(const Memory& memory, const Step& step) = 0;
+  virtual void run(const Memory& memory, const Step& step, int task, int member) = 0;
+};
+
+inline int divide_up(int a, int b) { return (a + b - 1) / b; }
+inline size_t padded_width(int width) { return size_t(divide_up(width, 16)) * 16; }
+
+}  // namespace ferrum

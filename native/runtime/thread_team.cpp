@@ -1,0 +1,101 @@
+#include "thread_team.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace ferrum {
+namespace {
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Results must not depend on the floating-point state a thread happens to have: set it alike, restore it after.
+class SameFloatingPoint {
+ public:
+  SameFloatingPoint() {
+#if defined(__x86_64__)
+    saved_ = _mm_getcsr();
+    _mm_setcsr(0x1f80);  // nearest even, no flush to zero, no exceptions
+#elif defined(__aarch64__)
+    asm volatile("mrs %0, fpcr" : "=r"(saved_));
+    asm volatile("msr fpcr, %0" ::"r"(uint64_t(0)));
+#endif
+  }
+  ~SameFloatingPoint() {
+#if defined(__x86_64__)
+    _mm_setcsr(saved_);
+#elif defined(__aarch64__)
+    asm volatile("msr fpcr, %0" ::"r"(saved_));
+#endif
+  }
+
+ private:
+#if defined(__aarch64__)
+  uint64_t saved_ = 0;
+#else
+  unsigned saved_ = 0;
+#endif
+};
+
+// About 20 microseconds: longer than an operation of a decode step takes, far shorter than a scheduling slice.
+constexpr int kSpins = 1000;
+
+}  // namespace
+
+ThreadTeam::ThreadTeam(int num_threads) : num_threads_(num_threads) {
+  threads_.reserve(size_t(num_threads - 1));
+  for (int member = 1; member < num_threads; ++member) threads_.emplace_back([this, member] { work(member); });
+}
+
+ThreadTeam::~ThreadTeam() {
+  closing_ = true;
+  run_number_.fetch_add(1, std::memory_order_release);
+  run_number_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadTeam::wait_for_change(const std::atomic<unsigned>& value, unsigned old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    pause();
+  }
+  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
+}
+
+void ThreadTeam::run(const std::function<void(int)>& body) {
+  const SameFloatingPoint state;
+  body_ = &body;
+  stopping_ = false;
+  working_.store(num_threads_ - 1, std::memory_order_relaxed);
+  run_number_.fetch_add(1, std::memory_order_release);
+  run_number_.notify_all();
+  body(0);
+  for (int i = 0; working_.load(std::memory_order_acquire) != 0; ++i) {
+    if (i < kSpins) {
+      pause();
+      continue;
+    }
+    const int left = working_.load(std::memory_order_acquire);
+    if (left != 0) working_.wait(left, std::memory_order_acquire);
+  }
+}
+
+void ThreadTeam::work(int member) {
+  const SameFloatingPoint state;
+  unsigned seen = 0;
+  for (;;) {
+    wait_for_change(run_number_, seen);
+    seen = run_number_.load(std::memory_order_acquire);
+    if (closing_) return;
+    (*body_)(member);
+    if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_all();
+  }
+}
+
+}  // namespace ferrum
