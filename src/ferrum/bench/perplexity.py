@@ -1,7 +1,7 @@
 """Perplexity of a text under float32 arithmetic and under a runtime's own, and how far the two diverge.
 
-The text is cut into windows of 512 tokens, each a fresh context whose second half is scored. Knows no files and
-no models: a pair of runtimes and token ids.
+The text is cut into windows of 512 tokens, each a fresh context whose second half is scored. Knows no files
+and no models: a pair of runtimes and token ids.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def blocks_needed(block_tokens: int) -> int:
 
 
 def windows_of(token_ids: Sequence[int], bos_id: int | None) -> list[Int32Array]:
-    """Whole windows of ``token_ids``, the rest dropped; ``bos_id``, if given, replaces each one's first token.
+    """Whole windows of ``token_ids``, the rest dropped; a ``bos_id`` replaces the first token of each.
 
     Raises InvalidConfig when the text has no whole window.
     """
