@@ -1,0 +1,92 @@
+"""ExecutablePlan: what a native step runs, still over the authored plan's buffer names.
+
+Lowering writes it; a runtime turns its operations into kernels. Nothing here computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ferrum.plan.model_plan import ModelPlan
+from ferrum.plan.operations import (
+    Activation,
+    Add,
+    Attention,
+    Embed,
+    Linear,
+    Multiply,
+    RmsNorm,
+    Rope,
+    SelectOutputRows,
+    SoftCap,
+)
+
+
+class RowSpace(StrEnum):
+    """What the rows of a buffer are: the step's tokens, or its outputs."""
+
+    TOKENS = "tokens"
+    OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantize:
+    """Activations quantised per row and 32 values, for linears on quantised weights. ``out`` is named after ``x``."""
+
+    x: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKv:
+    """k and v of the step's rows rounded into the layer's cache."""
+
+    layer: int
+    k: str
+    v: str
+
+
+RowWise = (
+    Embed | RmsNorm | Add | Multiply | Activation | Rope | SoftCap | SelectOutputRows | StoreKv | Quantize
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowChain:
+    """Row-wise operations done one row at a time."""
+
+    space: RowSpace
+    steps: tuple[RowWise, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearGroup:
+    """Linears over one input, all on quantised weights (then they read the quantised rows) or all on float weights."""
+
+    x: str
+    is_quantized: bool
+    space: RowSpace
+    linears: tuple[Linear, ...]
+
+
+ExecutableOperation = RowChain | LinearGroup | Attention
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Memory that buffers with lifetimes apart share: ``width`` values a row."""
+
+    width: int
+    space: RowSpace
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutablePlan:
+    """Operations in order, and which storage each float32 buffer and each quantised copy lives in."""
+
+    authored: ModelPlan
+    operations: tuple[ExecutableOperation, ...]
+    storages: tuple[Storage, ...]
+    storage_of: dict[str, int]
+    quantized_storages: tuple[Storage, ...]
+    quantized_storage_of: dict[str, int]

@@ -1,0 +1,136 @@
+"""Lowering: from the authored plan to the executable plan of the native runtime.
+
+Three things happen, and none of them changes a bit of the result: neighbouring row-wise operations become one chain,
+linears that read one buffer become one group, and buffers whose lifetimes are apart share memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ferrum.plan.executable_plan import (
+    ExecutableOperation,
+    ExecutablePlan,
+    LinearGroup,
+    Quantize,
+    RowChain,
+    RowSpace,
+    RowWise,
+    StoreKv,
+)
+from ferrum.plan.model_plan import ModelPlan
+from ferrum.plan.operations import Attention, Linear, Operation, SelectOutputRows, input_buffers
+from ferrum.plan.storage_assignment import assign_storages
+
+
+def lower(plan: ModelPlan) -> ExecutablePlan:
+    """The executable plan; a pure function of the authored one."""
+    operations = tuple(_Scheduling(plan).run())
+    spaces = row_spaces(plan)
+    floats, quantized = assign_storages(plan, operations, spaces)
+    return ExecutablePlan(
+        authored=plan,
+        operations=operations,
+        storages=floats.storages,
+        storage_of=floats.storage_of,
+        quantized_storages=quantized.storages,
+        quantized_storage_of=quantized.storage_of,
+    )
+
+
+def row_spaces(plan: ModelPlan) -> dict[str, RowSpace]:
+    """What the rows of each buffer are: outputs from SelectOutputRows on, tokens before."""
+    spaces: dict[str, RowSpace] = {}
+    for operation in plan.operations:
+        inputs = input_buffers(operation)
+        is_output = isinstance(operation, SelectOutputRows) or any(
+            spaces[name] is RowSpace.OUTPUTS for name in inputs
+        )
+        spaces[operation.out] = RowSpace.OUTPUTS if is_output else RowSpace.TOKENS
+    return spaces
+
+
+class _Scheduling:
+    """Greedy list scheduling: all row-wise work that is ready, then one group of linears or one attention.
+
+    Mutable while ``run`` iterates: the operations left, the buffers computed, the buffers quantised.
+    """
+
+    def __init__(self, plan: ModelPlan) -> None:
+        self._plan = plan
+        self._spaces = row_spaces(plan)
+        self._is_quantized = {weight.name: weight.type.is_quantized for weight in plan.weights}
+        self._left: list[Operation] = list(plan.operations)
+        self._computed: set[str] = set()
+        self._quantized: set[str] = set()
+
+    def run(self) -> Iterator[ExecutableOperation]:
+        chain: list[RowWise] = []
+        space = RowSpace.TOKENS
+        while self._left:
+            for operation in self._take_ready_row_wise():
+                if self._spaces[operation.out] is not space:
+                    yield from _chain(space, chain)
+                    chain, space = [], self._spaces[operation.out]
+                chain.append(operation)
+            linears = self._take_ready_linears()
+            if linears:
+                x = linears[0].x
+                on_quantized = tuple(op for op in linears if self._is_quantized[op.weight])
+                on_floats = tuple(op for op in linears if not self._is_quantized[op.weight])
+                if on_quantized and x not in self._quantized:
+                    self._quantized.add(x)
+                    if self._spaces[x] is not space:
+                        yield from _chain(space, chain)
+                        chain, space = [], self._spaces[x]
+                    chain.append(Quantize(x))
+                yield from _chain(space, chain)
+                chain = []
+                if on_quantized:
+                    yield LinearGroup(x, True, self._spaces[x], on_quantized)
+                if on_floats:
+                    yield LinearGroup(x, False, self._spaces[x], on_floats)
+            elif (attention := self._take_ready_attention()) is not None:
+                chain.append(StoreKv(attention.layer, attention.k, attention.v))
+                yield from _chain(space, chain)
+                chain = []
+                yield attention
+        yield from _chain(space, chain)
+
+    def _is_ready(self, operation: Operation) -> bool:
+        return all(name in self._computed for name in input_buffers(operation))
+
+    def _take_ready_row_wise(self) -> Iterator[RowWise]:
+        """In authored order; an operation that becomes ready on the way is taken too."""
+        kept: list[Operation] = []
+        for operation in self._left:
+            if isinstance(operation, Linear | Attention) or not self._is_ready(operation):
+                kept.append(operation)
+                continue
+            self._computed.add(operation.out)
+            yield operation
+        self._left = kept
+
+    def _take_ready_linears(self) -> tuple[Linear, ...]:
+        """The first ready linear and every other ready one that reads the same buffer."""
+        ready = [op for op in self._left if isinstance(op, Linear) and self._is_ready(op)]
+        taken = tuple(op for op in ready if op.x == ready[0].x)
+        self._take(taken)
+        return taken
+
+    def _take_ready_attention(self) -> Attention | None:
+        for operation in self._left:
+            if isinstance(operation, Attention) and self._is_ready(operation):
+                self._take((operation,))
+                return operation
+        return None
+
+    def _take(self, operations: tuple[Operation, ...]) -> None:
+        self._computed |= {operation.out for operation in operations}
+        names = {operation.out for operation in operations}
+        self._left = [operation for operation in self._left if operation.out not in names]
+
+
+def _chain(space: RowSpace, steps: list[RowWise]) -> Iterator[RowChain]:
+    if steps:
+        yield RowChain(space, tuple(steps))

@@ -1,0 +1,111 @@
+"""Which buffers share memory: two buffers may, when the last use of one comes before the first of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ferrum.plan.executable_plan import (
+    ExecutableOperation,
+    LinearGroup,
+    Quantize,
+    RowChain,
+    RowSpace,
+    Storage,
+    StoreKv,
+)
+from ferrum.plan.model_plan import ModelPlan
+from ferrum.plan.operations import SelectOutputRows, input_buffers
+
+
+@dataclass(frozen=True, slots=True)
+class StorageAssignment:
+    storages: tuple[Storage, ...]
+    storage_of: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Lifetime:
+    """First write and last read, as instants that grow along the plan."""
+
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class _Touches:
+    """What one instant reads and writes. Within a chain a step is an instant: its row's inputs are read before its
+    output is written, so a step may write over an input that nothing reads later. A group of linears or an attention
+    writes rows that others still read, so it takes two instants: writes first, reads after."""
+
+    writes: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    quantized_writes: list[str] = field(default_factory=list)
+    quantized_reads: list[str] = field(default_factory=list)
+
+
+def assign_storages(
+    plan: ModelPlan, operations: tuple[ExecutableOperation, ...], spaces: dict[str, RowSpace]
+) -> tuple[StorageAssignment, StorageAssignment]:
+    """Storage of the float32 buffers, and of the quantised copies (named after what they copy)."""
+    floats: dict[str, _Lifetime] = {}
+    quantized: dict[str, _Lifetime] = {}
+    end = 0
+    for end, touches in enumerate(_instants(operations)):  # noqa: B007 (its last value counts)
+        _touch(floats, end, touches.reads, touches.writes)
+        _touch(quantized, end, touches.quantized_reads, touches.quantized_writes)
+    floats[plan.logits].last = end + 1
+    widths = {buffer.name: buffer.width for buffer in plan.buffers}
+    return _pack(floats, widths, spaces), _pack(quantized, widths, spaces)
+
+
+def _instants(operations: tuple[ExecutableOperation, ...]) -> Iterator[_Touches]:
+    for operation in operations:
+        if isinstance(operation, RowChain):
+            for step in operation.steps:
+                if isinstance(step, Quantize):
+                    yield _Touches(reads=[step.x], quantized_writes=[step.x])
+                elif isinstance(step, StoreKv):
+                    yield _Touches(reads=[step.k, step.v])
+                elif isinstance(step, SelectOutputRows):
+                    yield _Touches(writes=[step.out])
+                    yield _Touches(reads=[step.x])
+                else:
+                    yield _Touches(reads=list(input_buffers(step)), writes=[step.out])
+        elif isinstance(operation, LinearGroup):
+            yield _Touches(writes=[linear.out for linear in operation.linears])
+            if operation.is_quantized:
+                yield _Touches(quantized_reads=[operation.x])
+            else:
+                yield _Touches(reads=[operation.x])
+        else:
+            yield _Touches(writes=[operation.out])
+            yield _Touches(reads=[operation.q])
+
+
+def _touch(lifetimes: dict[str, _Lifetime], instant: int, reads: list[str], writes: list[str]) -> None:
+    for name in reads:
+        lifetimes[name].last = instant
+    for name in writes:
+        lifetimes[name] = _Lifetime(instant, instant)
+
+
+def _pack(
+    lifetimes: dict[str, _Lifetime], widths: dict[str, int], spaces: dict[str, RowSpace]
+) -> StorageAssignment:
+    storages: list[Storage] = []
+    free_from: list[int] = []
+    storage_of: dict[str, int] = {}
+    for name, lifetime in sorted(lifetimes.items(), key=lambda item: item[1].first):
+        wanted = Storage(widths[name], spaces[name])
+        for index, storage in enumerate(storages):
+            if storage == wanted and free_from[index] <= lifetime.first:
+                break
+        else:
+            index = len(storages)
+            storages.append(wanted)
+            free_from.append(0)
+        storage_of[name] = index
+        # A buffer that is never read still occupies its storage while it is written.
+        free_from[index] = max(lifetime.last, lifetime.first + 1)
+    return StorageAssignment(tuple(storages), storage_of)

@@ -1,0 +1,155 @@
+"""NativeRuntime: the executable plan on the C++ kernels, one call a step with the interpreter lock released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ferrum import _native
+from ferrum.core.arrays import FloatArray
+from ferrum.core.errors import InvalidConfig, UnsupportedModel
+from ferrum.plan.executable_plan import ExecutablePlan
+from ferrum.plan.lowering import lower
+from ferrum.plan.model_plan import ModelPlan
+from ferrum.runtimes.native_assembly import assemble
+from ferrum.runtimes.protocol import LogitsDetail, StepAborted, StepBatch, StepOutput
+from ferrum.weights.quantized_tensor import QuantizedTensor
+
+BLOCK_TOKENS = 32
+
+# Every kernel set and thread count gives the same bits (docs/numerics.md), so neither is part of the id.
+NUMERICS_ID = "native-1 kv=f16 piece=128"
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """The largest step a runtime takes: rows, and rows whose logits are wanted. Arenas are sized by it."""
+
+    max_tokens: int = 512
+    max_outputs: int = 64
+
+
+class NativeRuntime:
+    """A Runtime (see protocol.py) of ``num_blocks`` KV blocks and ``num_threads`` compute threads.
+
+    ``kernel_set`` is one of ``_native.kernel_sets()``; empty = the best this processor runs. The weights are copied
+    into the kernels' layout while it is built, so the checkpoint may be closed afterwards.
+    Raises UnsupportedModel for a plan the kernels cannot run, and InvalidConfig for a bad kernel set or limit.
+    """
+
+    def __init__(
+        self,
+        plan: ModelPlan,
+        tensors: Mapping[str, QuantizedTensor],
+        num_blocks: int,
+        num_threads: int = 1,
+        limits: StepLimits = StepLimits(),
+        kernel_set: str = "",
+    ) -> None:
+        if num_threads < 1:
+            raise InvalidConfig("num_threads", f"must be at least 1, not {num_threads}")
+        if kernel_set and kernel_set not in _native.kernel_sets():
+            known = ", ".join(_native.kernel_sets())
+            raise InvalidConfig("kernel_set", f"{kernel_set!r} does not run here; there are: {known}")
+        _refuse_odd_heads(plan)
+        self._plan = plan
+        self._num_blocks = num_blocks
+        self._limits = limits
+        self._executable = lower(plan)
+        self._native: _native.Runtime | None = _native.Runtime(
+            kernel_set, num_threads, limits.max_tokens, limits.max_outputs, num_blocks, plan.context_length
+        )
+        assemble(self._executable, tensors, self._native)
+
+    @property
+    def numerics_id(self) -> str:
+        return NUMERICS_ID
+
+    @property
+    def keeps_same_tokens_law(self) -> bool:
+        return True
+
+    @property
+    def num_blocks(self) -> int:
+        return self._num_blocks
+
+    @property
+    def block_tokens(self) -> int:
+        return BLOCK_TOKENS
+
+    @property
+    def context_length(self) -> int:
+        return self._plan.context_length
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._plan.vocabulary_size
+
+    @property
+    def limits(self) -> StepLimits:
+        return self._limits
+
+    @property
+    def kernel_set(self) -> str:
+        return self._running().kernel_set
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in the kernels' layout."""
+        return self._running().weight_bytes
+
+    @property
+    def executable_plan(self) -> ExecutablePlan:
+        return self._executable
+
+    def run(self, batch: StepBatch, detail: LogitsDetail = LogitsDetail.NONE) -> StepOutput:
+        num_outputs = len(batch.output_rows)
+        tokens = np.zeros(num_outputs if batch.sampling is not None else 0, np.int32)
+        digests = np.zeros(num_outputs, np.uint64) if detail is LogitsDetail.DIGEST else None
+        finished = self._running().run(
+            batch.token_ids,
+            batch.positions,
+            batch.sequence_starts,
+            batch.block_tables,
+            batch.output_rows,
+            batch.sampling,
+            tokens,
+            digests,
+        )
+        if not finished:
+            raise StepAborted
+        return StepOutput(
+            token_ids=tokens,
+            logit_digests=np.zeros(0, np.uint64) if digests is None else digests,
+            logits=self._logits(num_outputs if detail is LogitsDetail.FULL else 0),
+        )
+
+    def abort(self) -> None:
+        if self._native is not None:
+            self._native.abort()
+
+    def close(self) -> None:
+        self._native = None
+
+    def _logits(self, num_outputs: int) -> FloatArray:
+        logits = np.zeros((num_outputs, self._plan.vocabulary_size), np.float32)
+        if num_outputs:
+            self._running().copy_logits(logits)
+        return logits
+
+    def _running(self) -> _native.Runtime:
+        if self._native is None:
+            raise RuntimeError("the runtime is closed")
+        return self._native
+
+
+def _refuse_odd_heads(plan: ModelPlan) -> None:
+    for layer, kv in enumerate(plan.kv_layers):
+        if kv.head_width % 16:
+            raise UnsupportedModel(
+                plan.architecture,
+                f"attention heads of width {kv.head_width} (layer {layer}); "
+                "the native kernels need a multiple of 16",
+            )

@@ -1,0 +1,165 @@
+"""Hands an executable plan to the native runtime: names become ids, operations become native operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never
+
+import numpy as np
+
+from ferrum import _native
+from ferrum.core.arrays import FloatArray
+from ferrum.plan.executable_plan import (
+    ExecutablePlan,
+    LinearGroup,
+    Quantize,
+    RowChain,
+    RowSpace,
+    RowWise,
+    StoreKv,
+)
+from ferrum.plan.operations import (
+    Activation,
+    ActivationKind,
+    Add,
+    Attention,
+    Embed,
+    Linear,
+    Multiply,
+    RmsNorm,
+    Rope,
+    RopeStyle,
+    SelectOutputRows,
+    SoftCap,
+)
+from ferrum.weights.block_formats import dequantize
+from ferrum.weights.quantized_tensor import QuantizedTensor
+
+_Kind = _native.RowStepKind
+
+_ACTIVATIONS = {ActivationKind.SILU: _Kind.SILU, ActivationKind.GELU_TANH: _Kind.GELU_TANH}
+
+
+def assemble(plan: ExecutablePlan, tensors: Mapping[str, QuantizedTensor], runtime: _native.Runtime) -> None:
+    """Adds the plan's memory, weights and operations to ``runtime`` and finishes it."""
+    _Assembly(plan, tensors, runtime).run()
+
+
+class _Ids:
+    """Ids given out once a name, by calling ``add``; mutable."""
+
+    def __init__(self, add: Callable[[Any], int]) -> None:
+        self._add = add
+        self._ids: dict[Any, int] = {}
+
+    def __getitem__(self, key: Any) -> int:
+        if key not in self._ids:
+            self._ids[key] = self._add(key)
+        return self._ids[key]
+
+
+class _Assembly:
+    def __init__(
+        self, plan: ExecutablePlan, tensors: Mapping[str, QuantizedTensor], runtime: _native.Runtime
+    ) -> None:
+        self._plan = plan
+        self._tensors = tensors
+        self._runtime = runtime
+        self._weights = _Ids(self._add_weight)
+        self._vectors = _Ids(lambda name: runtime.add_vector(self._values(name)))
+        self._rope_tables = _Ids(lambda frequencies: runtime.add_rope_table(np.array(frequencies)))
+
+    def run(self) -> None:
+        plan, runtime = self._plan, self._runtime
+        for storage in plan.storages:
+            runtime.add_buffer(storage.width, storage.space is RowSpace.OUTPUTS)
+        for storage in plan.quantized_storages:
+            runtime.add_quantized(storage.width, storage.space is RowSpace.OUTPUTS)
+        for layer in plan.authored.kv_layers:
+            runtime.add_kv_layer(layer.num_heads, layer.head_width)
+        for operation in plan.operations:
+            match operation:
+                case RowChain():
+                    steps = [self._row_step(step) for step in operation.steps]
+                    runtime.add_row_chain(operation.space is RowSpace.OUTPUTS, steps)
+                case LinearGroup():
+                    self._add_linear_group(operation)
+                case Attention():
+                    runtime.add_attention(self._attention_shape(operation))
+                case _:
+                    assert_never(operation)
+        runtime.finish(self._buffer(plan.authored.logits), plan.authored.vocabulary_size)
+
+    def _buffer(self, name: str) -> int:
+        return self._plan.storage_of[name]
+
+    def _add_weight(self, name: str) -> int:
+        tensor = self._tensors[name]
+        return self._runtime.add_weight(tensor.type.ggml_id, tensor.num_rows, tensor.columns, tensor.data)
+
+    def _values(self, name: str) -> FloatArray:
+        return dequantize(self._tensors[name]).reshape(-1)
+
+    def _add_linear_group(self, group: LinearGroup) -> None:
+        segments = [self._segment(linear) for linear in group.linears]
+        x = self._plan.quantized_storage_of[group.x] if group.is_quantized else self._buffer(group.x)
+        self._runtime.add_linear_group(x, group.is_quantized, group.space is RowSpace.OUTPUTS, segments)
+
+    def _segment(self, linear: Linear) -> _native.LinearSegment:
+        bias = -1 if linear.bias is None else self._vectors[linear.bias]
+        return _native.LinearSegment(
+            weight=self._weights[linear.weight], out=self._buffer(linear.out), bias=bias
+        )
+
+    def _attention_shape(self, attention: Attention) -> _native.AttentionShape:
+        return _native.AttentionShape(
+            q=self._buffer(attention.q),
+            out=self._buffer(attention.out),
+            kv_layer=attention.layer,
+            num_heads=attention.num_heads,
+            scale=attention.scale,
+            window=attention.window or 0,
+            soft_cap=attention.soft_cap or 0.0,
+        )
+
+    def _row_step(self, step: RowWise) -> _native.RowStep:
+        buffer, make = self._buffer, _native.RowStep
+        match step:
+            case Embed():
+                return make(
+                    _Kind.EMBED, buffer(step.out), weight=self._weights[step.table], factor=step.scale
+                )
+            case RmsNorm():
+                return make(
+                    _Kind.RMS_NORM,
+                    buffer(step.out),
+                    a=buffer(step.x),
+                    weight=self._vectors[step.weight],
+                    group_width=step.group_width or 0,
+                    factor=step.epsilon,
+                )
+            case Add():
+                return make(_Kind.ADD, buffer(step.out), a=buffer(step.a), b=buffer(step.b))
+            case Multiply():
+                return make(_Kind.MULTIPLY, buffer(step.out), a=buffer(step.a), b=buffer(step.b))
+            case Activation():
+                return make(_ACTIVATIONS[step.function], buffer(step.out), a=buffer(step.x))
+            case SoftCap():
+                return make(_Kind.SOFT_CAP, buffer(step.out), a=buffer(step.x), factor=step.cap)
+            case Rope():
+                return make(
+                    _Kind.ROPE,
+                    buffer(step.out),
+                    a=buffer(step.x),
+                    weight=self._rope_tables[step.inverse_frequencies],
+                    group_width=step.head_width,
+                    interleaved=step.style is RopeStyle.INTERLEAVED,
+                )
+            case SelectOutputRows():
+                return make(_Kind.SELECT, buffer(step.out), a=buffer(step.x))
+            case StoreKv():
+                return make(_Kind.STORE_KV, step.layer, a=buffer(step.k), b=buffer(step.v))
+            case Quantize():
+                return make(_Kind.QUANTIZE, self._plan.quantized_storage_of[step.x], a=buffer(step.x))
+            case _:
+                assert_never(step)
