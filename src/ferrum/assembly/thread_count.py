@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from ferrum.assembly.control_groups import group_folders, read_text
 from ferrum.core.errors import InvalidConfig
 
 MAX_THREADS = 1024
@@ -72,59 +73,23 @@ def _count_physical(root: Path, cpus: Set[int]) -> int:
     cores = set()
     for cpu in cpus:
         folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        siblings = _read(folder / "thread_siblings_list")
+        siblings = read_text(folder / "thread_siblings_list")
         cores.add(siblings if siblings else f"cpu {cpu}")
     return len(cores)
 
 
 def _smallest_quota(root: Path) -> float | None:
     """The tightest quota on the way from this process's control group up to the root."""
-    quotas = [
-        quota for folder, read in _groups(root) for quota in [read(folder)] if quota is not None and quota > 0
-    ]
-    return min(quotas, default=None)
+    quotas = [_quota(folder) for folder in group_folders(root, "cpu")]
+    return min((quota for quota in quotas if quota), default=None)
 
 
-def _groups(root: Path) -> list[tuple[Path, Callable[[Path], float | None]]]:
-    mount = root / "sys/fs/cgroup"
-    groups: list[tuple[Path, Callable[[Path], float | None]]] = []
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if not controllers:
-            groups += [(folder, _quota_v2) for folder in _upwards(mount, path)]
-        elif "cpu" in controllers.split(","):
-            for name in (controllers, "cpu"):
-                groups += [(folder, _quota_v1) for folder in _upwards(mount / name, path)]
-    return groups
-
-
-def _upwards(mount: Path, path: str) -> list[Path]:
-    """The group's folder and its ancestors.
-
-    In a container the path may lead out of what is mounted; the mount itself is then the group.
-    """
-    group = mount / path.lstrip("/")
-    return [mount, *(folder for folder in (group, *group.parents) if mount in folder.parents)]
-
-
-def _quota_v2(folder: Path) -> float | None:
-    quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
-    return _ratio(quota, period)
-
-
-def _quota_v1(folder: Path) -> float | None:
-    return _ratio(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
-
-
-def _ratio(quota: str | None, period: str | None) -> float | None:
-    if not quota or not period or not quota.isdecimal() or not period.isdecimal() or int(period) == 0:
+def _quota(folder: Path) -> float | None:
+    """CPUs; version 2 writes one file, version 1 two, and "max" or -1 for no quota."""
+    quota, _, period = (read_text(folder / "cpu.max") or "").partition(" ")
+    if not quota:
+        quota = read_text(folder / "cpu.cfs_quota_us") or ""
+        period = read_text(folder / "cpu.cfs_period_us") or ""
+    if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:
         return None
     return int(quota) / int(period)
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return None

@@ -53,7 +53,7 @@ class ChatConversation:
     """A chat with its history. ``ask`` and ``record_answer`` alternate.
 
     ``count_tokens`` measures a prompt; the oldest turns are dropped for good until it leaves
-    ``reserve_tokens`` of ``capacity_tokens`` for the answer. The system message and the newest question always stay.
+    ``reserve_tokens`` of ``capacity_tokens`` for the answer. The system message and the newest question stay.
     """
 
     def __init__(

@@ -1,0 +1,71 @@
+"""``ferrum run``: chat with a model at the terminal, or one question and one answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ferrum.cli.answer_output import OutputFormat
+from ferrum.cli.model_options import (
+    ContextOption,
+    ModelArgument,
+    TemplateOption,
+    ThreadsOption,
+    read_template,
+)
+from ferrum.core.sampling_params import SamplingParams
+
+
+def run(
+    model: ModelArgument,
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", help="Answer this and exit. Text piped to stdin comes before it."),
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="No chat template: continue the text as it is.")] = False,
+    system: Annotated[str | None, typer.Option("--system", help="System message of the chat.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Most tokens of an answer.")] = None,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="0 = always the likeliest token.")
+    ] = 1.0,
+    top_p: Annotated[
+        float, typer.Option("--top-p", help="Likeliest tokens that reach this probability.")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option("--top-k", help="The k likeliest tokens; 0 = all.")] = 0,
+    min_p: Annotated[float, typer.Option("--min-p", help="Least share of the likeliest token.")] = 0.0,
+    seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same answer.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", help="Text that ends an answer; repeat it.")
+    ] = None,
+    output_format: Annotated[
+        OutputFormat, typer.Option("--output-format", help="text, or one JSON object a line.")
+    ] = OutputFormat.TEXT,
+    chat_template: TemplateOption = None,
+    threads: ThreadsOption = None,
+    context_length: ContextOption = None,
+) -> None:
+    """Chat with MODEL. With --prompt, or text on stdin: answer once and exit. Only answers go to stdout."""
+    sampling = SamplingParams(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        stop=tuple(stop or ()),
+    )
+    from ferrum.cli.run_session import RunSettings, run_session
+
+    settings = RunSettings(
+        model=model,
+        template_source=read_template(chat_template),
+        threads=threads,
+        context_length=context_length,
+        sampling=sampling,
+        system=system,
+        is_raw=raw,
+        output_format=output_format,
+    )
+    raise typer.Exit(run_session(settings, prompt, sys.stdout))

@@ -1,0 +1,62 @@
+"""``ferrum serve``: a model behind the OpenAI API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ferrum.cli.model_options import (
+    ContextOption,
+    ModelArgument,
+    TemplateOption,
+    ThreadsOption,
+    read_template,
+)
+
+
+def serve(
+    model: ModelArgument,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port to listen on; 0 = a free one.")] = 8000,
+    served_model_name: Annotated[
+        list[str] | None,
+        typer.Option("--served-model-name", help="Public name; repeat it.  [default: MODEL]"),
+    ] = None,
+    max_num_seqs: Annotated[int, typer.Option("--max-num-seqs", help="Requests that share a step.")] = 16,
+    max_waiting: Annotated[
+        int, typer.Option("--max-waiting", help="Requests that may wait; more are refused with 429.")
+    ] = 512,
+    max_body_mib: Annotated[int, typer.Option("--max-body-mib", help="Largest request body, MiB.")] = 32,
+    drain_seconds: Annotated[
+        float, typer.Option("--drain-seconds", help="Time that running requests get after SIGTERM.")
+    ] = 30.0,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cors-origin", help='Origin whose pages may call; repeat it; "*" = any.  [default: none]'
+        ),
+    ] = None,
+    chat_template: TemplateOption = None,
+    threads: ThreadsOption = None,
+    context_length: ContextOption = None,
+) -> None:
+    """Serve MODEL over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health, /ready, /metrics."""
+    from ferrum.cli.serve_session import ServeSettings, serve_session
+
+    serve_session(
+        ServeSettings(
+            model=model,
+            host=host,
+            port=port,
+            names=tuple(served_model_name or ()),
+            max_running=max_num_seqs,
+            max_waiting=max_waiting,
+            max_body_mib=max_body_mib,
+            drain_s=drain_seconds,
+            cors_origins=tuple(cors_origin or ()),
+            template_source=read_template(chat_template),
+            threads=threads,
+            context_length=context_length,
+        )
+    )

@@ -1,0 +1,77 @@
+"""Puts ``ferrum serve`` together: the address, the model, its engine, the HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from dataclasses import dataclass
+
+from ferrum.assembly.model_loading import LoadOptions
+from ferrum.assembly.start_model import start_model
+from ferrum.cli.late_progress import LateDownloadProgress
+from ferrum.cli.model_options import start_up_lines
+from ferrum.cli.streams import say
+from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.server.http_server import HttpServer
+from ferrum.server.lifecycle import ServerLifecycle
+from ferrum.server.listening_socket import bind_socket, socket_url
+from ferrum.server.served_models import ServedModels
+from ferrum.server.server_context import ServerContext
+from ferrum.server.server_options import MEBIBYTE, ServerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """The options of ``ferrum serve``. Without ``names`` the model is served under its own."""
+
+    model: str
+    host: str
+    port: int
+    names: tuple[str, ...]
+    max_running: int
+    max_waiting: int
+    max_body_mib: int
+    drain_s: float
+    cors_origins: tuple[str, ...]
+    template_source: str | None
+    threads: int | None
+    context_length: int | None
+
+
+def serve_session(settings: ServeSettings) -> None:
+    """Serves until a signal. Raises FerrumError when the address, the options or the model cannot be used."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    options = ServerOptions(
+        max_body_bytes=settings.max_body_mib * MEBIBYTE,
+        drain_s=settings.drain_s,
+        cors_origins=settings.cors_origins,
+    )
+    load_options = _load_options(settings)
+    with bind_socket(settings.host, settings.port) as bound:
+        say(f"loading {settings.model}")
+        started_at = time.monotonic()
+        running = start_model(settings.model, load_options, LateDownloadProgress())
+        try:
+            say(f"loaded in {time.monotonic() - started_at:.1f} s")
+            for line in start_up_lines(running.model):
+                say(line)
+            names = settings.names or (running.model.name,)
+            models = ServedModels(names, int(time.time()), running.engine.context_length)
+            context = ServerContext(running.engine, models, ServerLifecycle(), options)
+            url = socket_url(bound)
+            asyncio.run(
+                HttpServer(context).serve(bound, lambda: say(f"serving {', '.join(names)} at {url}/v1"))
+            )
+        finally:
+            running.engine.close(0.0)
+    say("ended")
+
+
+def _load_options(settings: ServeSettings) -> LoadOptions:
+    scheduler = SchedulerConfig(
+        max_running_requests=settings.max_running, max_waiting_requests=settings.max_waiting
+    )
+    engine = EngineConfig(max_model_len=settings.context_length, scheduler=scheduler)
+    return LoadOptions(threads=settings.threads, chat_template=settings.template_source, engine=engine)
