@@ -6,6 +6,7 @@ The library reads HF_HOME, HF_TOKEN and HF_ENDPOINT itself. It is imported only 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -112,15 +113,27 @@ def _list_files(repository: str) -> list[str]:
     return [str(path.relative_to(snapshot)) for path in snapshot.rglob("*") if path.is_file()]
 
 
+def _require_hub(repository: str) -> None:
+    """Raise the HTTP library's error when the hub cannot be reached: a download would retry for long."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # An answer, even a refusal, is a hub; the download itself knows better what the refusal is about.
+    with suppress(HfHubHTTPError):
+        HfApi().model_info(repository)
+
+
 def _download(repository: str, name: str, reporter: ProgressReporter) -> Path:
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     cached = try_to_load_from_cache(repository, name)
     if isinstance(cached, str):
         return Path(cached)
+    _require_hub(repository)
 
     class Bar(_ReportingBar):
         target = reporter
+        label = f"downloading {name}"
 
     bar: Any = Bar  # the library asks for a tqdm class, and uses only what _ReportingBar has
     return Path(hf_hub_download(repository, name, tqdm_class=bar))
@@ -130,14 +143,13 @@ class _ReportingBar:
     """What huggingface_hub uses of a tqdm bar, passed on to a ProgressReporter."""
 
     target: ProgressReporter
+    label: str
 
-    def __init__(
-        self, *, total: float | None = None, initial: float = 0, desc: str | None = None, **_: object
-    ) -> None:
+    def __init__(self, *, total: float | None = None, initial: float = 0, **_: object) -> None:
         self.total = total
         self.n = initial
         self._is_open = True
-        self.target.begin(f"downloading {desc or 'a file'}", None if total is None else int(total))
+        self.target.begin(self.label, None if total is None else int(total))
 
     def update(self, num_bytes: float | None = 1) -> None:
         self.n += num_bytes or 0
