@@ -15,7 +15,9 @@ class ActiveRequest:
 
     __slots__ = ("last_token_at", "outlet", "output", "spec", "submitted_at")
 
-    def __init__(self, spec: SequenceSpec, output: RequestOutput, outlet: Outlet, submitted_at: float) -> None:
+    def __init__(
+        self, spec: SequenceSpec, output: RequestOutput, outlet: Outlet, submitted_at: float
+    ) -> None:
         self.spec = spec
         self.output = output
         self.outlet = outlet

@@ -24,7 +24,7 @@ from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
 from ferrum.engine.metrics import EngineMetrics
 from ferrum.engine.output_processor import RequestOutput
-from ferrum.engine.result_stream import ResultStream
+from ferrum.engine.result_stream import ResultStream, StreamChannel
 from ferrum.engine.status import EngineStatus
 from ferrum.engine.step_loop import StepLoop
 from ferrum.execution.executor import Executor
@@ -120,10 +120,9 @@ class ContinuousBatchEngine:
 
     async def open_stream(self, request: InferenceRequest) -> ResultStream:
         """Returns once the request is accepted, long before its first token; refusals are raised here."""
-        stream = ResultStream(self._mailbox(), self._config.stream_buffer_chunks)
-        active = await self._accept(request, stream)
-        stream.cancels_with(lambda: self._steps.cancel(active))
-        return stream
+        channel = StreamChannel(self._mailbox(), self._config.stream_buffer_chunks)
+        active = await self._accept(request, channel)
+        return ResultStream(channel, on_leave=lambda: self._steps.cancel(active))
 
     async def infer_stream(self, request: InferenceRequest) -> AsyncGenerator[StreamChunk, None]:
         """Streams one answer; the last chunk carries the result. Closing the generator cancels the request."""

@@ -68,11 +68,14 @@ class InputProcessor:
 
     def _check_ids(self, prompt_ids: tuple[int, ...]) -> None:
         if not prompt_ids:
-            raise InvalidRequest("must not be empty: this model's tokenizer adds no token of its own", "prompt")
+            raise InvalidRequest(
+                "must not be empty: this model's tokenizer adds no token of its own", "prompt"
+            )
         for token_id in (min(prompt_ids), max(prompt_ids)):
             if not 0 <= token_id < self._vocabulary_size:
                 raise InvalidRequest(
-                    f"token id {token_id} is outside the vocabulary (0 to {self._vocabulary_size - 1})", "prompt"
+                    f"token id {token_id} is outside the vocabulary (0 to {self._vocabulary_size - 1})",
+                    "prompt",
                 )
 
     def _output_budget(self, input_tokens: int, max_tokens: int | None) -> int:

@@ -32,20 +32,26 @@ class EngineMetrics:
     def __init__(self, status: Callable[[], EngineStatus]) -> None:
         self.registry = CollectorRegistry()
         self._requests = self._counter("requests_total", "Requests that arrived")
-        self._rejected = self._counter("requests_rejected_total", "Requests refused before they waited", "error")
+        self._rejected = self._counter(
+            "requests_rejected_total", "Requests refused before they waited", "error"
+        )
         self._finished = self._counter("requests_finished_total", "Requests that ended", "finish_reason")
         for reason in FinishReason:
             self._finished.labels(reason.value)
         self._preemptions = self._counter("preemptions_total", "Running requests that had to give way")
         self._prompt_tokens = self._counter("prompt_tokens_total", "Prompt tokens of accepted requests")
         self._generated = self._counter("tokens_generated_total", "Tokens chosen")
-        self._prefill_tokens = self._counter("prefill_tokens_total", "Prompt tokens computed, recomputed ones too")
+        self._prefill_tokens = self._counter(
+            "prefill_tokens_total", "Prompt tokens computed, recomputed ones too"
+        )
         self._steps = self._counter("iterations_total", "Steps run")
         self._failed_steps = self._counter("steps_failed_total", "Steps that raised")
         self._leaks = self._counter("resource_leaks_total", "Requests that ended with something outstanding")
         self._ttft = self._histogram("ttft_seconds", "From a request's arrival to its first token", _LONG_S)
         self._gap = self._histogram("itl_seconds", "Between two tokens of one request", _SHORT_S)
-        self._duration = self._histogram("request_duration_seconds", "From a request's arrival to its end", _LONG_S)
+        self._duration = self._histogram(
+            "request_duration_seconds", "From a request's arrival to its end", _LONG_S
+        )
         self._step_duration = self._histogram("step_duration_seconds", "One step of the executor", _SHORT_S)
         self._step_tokens = self._histogram("step_tokens", "Tokens in one step", (1, 4, 16, 64, 256, 1024))
         self._gauge("num_requests_running", "Requests that share the steps", lambda: status().num_running)

@@ -12,70 +12,82 @@ from ferrum.core.request import StreamChunk
 from ferrum.engine.delivery import End, LoopMailbox
 
 
-class ResultStream:
-    """An AsyncIterator of StreamChunk; the last one carries the result. A failure is raised by the iterator.
+class StreamChannel:
+    """The engine's side of a stream: text that waits for its reader, and the end. Lives on one asyncio loop.
 
-    Holds at most ``capacity`` chunks for a slow reader: after that, new text joins the newest chunk, so nothing is
-    lost and the engine never waits. Closing the stream, or dropping it, cancels the request. Giving up one wait for
-    the next chunk (a timeout) does not. All of it runs on the loop that opened the stream.
+    Holds at most ``capacity`` pieces for a slow reader: after that, new text joins the newest piece, so nothing is
+    lost and the engine never waits. The engine keeps the channel and not the reader, so a reader can be dropped.
     """
 
     def __init__(self, mailbox: LoopMailbox, capacity: int) -> None:
         self._mailbox = mailbox
         self._capacity = capacity
-        self._chunks: deque[str] = deque()
-        self._end: End | None = None
-        self._is_over = False
         self._waiter: asyncio.Future[None] | None = None
-        self._on_drop: Callable[[], None] | None = None
+        self.pieces: deque[str] = deque()
+        self.end: End | None = None
 
     @property
     def mailbox(self) -> LoopMailbox | None:
         return self._mailbox
 
-    @property
-    def num_buffered(self) -> int:
-        """Chunks of text that wait for the reader."""
-        return len(self._chunks)
-
-    def cancels_with(self, on_drop: Callable[[], None]) -> None:
-        """Says what to call, from any thread, when the reader leaves before the end."""
-        self._on_drop = on_drop
-
     def deliver(self, text: str, end: End | None) -> None:
-        if text and len(self._chunks) >= self._capacity:
-            self._chunks[-1] += text
+        if text and len(self.pieces) >= self._capacity:
+            self.pieces[-1] += text
         elif text:
-            self._chunks.append(text)
-        if end is not None:
-            self._end, self._on_drop = end, None
+            self.pieces.append(text)
+        self.end = end
+        self.wake_reader()
+
+    async def wait(self) -> None:
+        """Until something was delivered, or the reader was woken."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def wake_reader(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class ResultStream:
+    """An AsyncIterator of StreamChunk; the last one carries the result. A failure is raised by the iterator.
+
+    Closing the stream, or dropping it, cancels the request (``on_leave``). Giving up one wait for the next chunk (a
+    timeout) does not. Used on the loop that opened it.
+    """
+
+    def __init__(self, channel: StreamChannel, on_leave: Callable[[], None]) -> None:
+        self._channel = channel
+        self._on_leave = on_leave
+        self._is_over = False
+
+    @property
+    def num_buffered(self) -> int:
+        """Pieces of text that wait for the reader."""
+        return len(self._channel.pieces)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> StreamChunk:
-        while not self._chunks and self._end is None and not self._is_over:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+        channel = self._channel
+        while not (channel.pieces or channel.end or self._is_over):
+            await channel.wait()
         if self._is_over:
             raise StopAsyncIteration
-        if self._chunks:
-            return StreamChunk(self._chunks.popleft())
+        if channel.pieces:
+            return StreamChunk(channel.pieces.popleft())
         self._is_over = True
-        if isinstance(self._end, FerrumError):
-            raise self._end
-        assert self._end is not None
-        return StreamChunk("", self._end)
+        assert channel.end is not None
+        if isinstance(channel.end, FerrumError):
+            raise channel.end
+        return StreamChunk("", channel.end)
 
     async def aclose(self) -> None:
         """Ends the stream; a request that still runs is cancelled. Idempotent."""
-        self._is_over = True
-        self._chunks.clear()
-        self._drop()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if not self._is_over:
+            self._is_over = True
+            self._on_leave()
+            self._channel.wake_reader()
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,10 +95,6 @@ class ResultStream:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
-    def _drop(self) -> None:
-        on_drop, self._on_drop = self._on_drop, None
-        if on_drop is not None:
-            on_drop()
-
     def __del__(self) -> None:
-        self._drop()
+        if not self._is_over:
+            self._on_leave()

@@ -54,7 +54,9 @@ class StepLoop:
         self._observers = observers
         self._clock = clock
         self._post_office = PostOffice()
-        self._work = threading.Condition()  # reentrant: a dropped stream may cancel from the garbage collector
+        self._work = (
+            threading.Condition()
+        )  # reentrant: a dropped stream may cancel from the garbage collector
         self._active: dict[str, ActiveRequest] = {}
         self._cancelled: set[ActiveRequest] = set()
         self._in_step: tuple[ActiveRequest, ...] = ()
@@ -175,7 +177,6 @@ class StepLoop:
                     self._fail_all(InternalError(f"the engine failed between steps: {error!r}"))
         except BaseException as error:
             self._die(error)
-            raise
 
     def _wait_for_work(self) -> bool:
         """Parks until there is something to do; False when the engine is closing and all is done."""
@@ -292,11 +293,15 @@ class StepLoop:
     def _die(self, error: BaseException) -> None:
         """The last act of a thread that cannot go on: nobody may wait for an answer that will not come."""
         _log.critical("the engine's thread dies", exc_info=error)
+        answer = InternalError(f"the engine's thread died: {error!r}")
         with self._work:
             self._death_reason = repr(error)
-            for request in self._active.values():
-                self._announce(request, "", InternalError(f"the engine's thread died: {error!r}"))
-            self._active.clear()
+            for request in tuple(self._active.values()):
+                try:
+                    self._end(request, "", answer)
+                except Exception:
+                    _log.exception("%s could not be ended in order", request.request_id)
+                    self._post_office.post(request.outlet, "", answer)
         self._post_office.flush()
 
 

@@ -73,7 +73,9 @@ def _check_answers(plan: StepPlan, result: StepResult) -> None:
     asked = [part.request_id for part in plan.parts if part.sampling is not None]
     answered = [token.request_id for token in result.tokens]
     if asked != answered:
-        raise InternalError(f"the executor was asked to choose tokens for {asked} and answered for {answered}")
+        raise InternalError(
+            f"the executor was asked to choose tokens for {asked} and answered for {answered}"
+        )
 
 
 def _as_failure(error: Exception) -> FerrumError:
