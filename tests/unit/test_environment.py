@@ -1,0 +1,32 @@
+"""What environment variables mean."""
+
+from pathlib import Path
+
+import pytest
+
+from ferrum.environment import cache_directory, model_directory, read_environment
+
+
+def test_ferrum_home_moves_models_and_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FERRUM_HOME", str(tmp_path))
+    assert model_directory().is_relative_to(tmp_path)
+    assert cache_directory().is_relative_to(tmp_path)
+    assert model_directory() != cache_directory()
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_the_home_folder_is_the_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str | None
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if value is None:
+        monkeypatch.delenv("FERRUM_HOME", raising=False)
+    else:
+        monkeypatch.setenv("FERRUM_HOME", value)
+    assert read_environment().home == tmp_path / ".cache" / "ferrum"
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FERRUM_HOME", "~/models")
+    assert read_environment().home == tmp_path / "models"
