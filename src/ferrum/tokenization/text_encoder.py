@@ -22,15 +22,21 @@ class TextEncoder:
     start_prefix: str = ""
 
     def encode_at_start(self, text: str) -> list[int]:
-        return _encode(self.at_start, self.start_prefix + text) if text else []
+        return _encode(self.at_start, self.start_prefix, text) if text else []
 
     def encode_after_token(self, text: str) -> list[int]:
-        return _encode(self.after_token, text) if text else []
+        return _encode(self.after_token, "", text) if text else []
 
 
-def _encode(backend: tokenizers.Tokenizer, text: str) -> list[int]:
+def _encode(backend: tokenizers.Tokenizer, prefix: str, text: str) -> list[int]:
+    """Raises InvalidRequest for a text that is not valid Unicode."""
     try:
-        return backend.encode(text, add_special_tokens=False).ids
-    except UnicodeEncodeError as error:
-        where = f"character {error.start} is {text[error.start]!a}"
-        raise InvalidRequest(f"the text is not valid Unicode: {where}, half of a surrogate pair") from None
+        return backend.encode(prefix + text, add_special_tokens=False).ids
+    except TypeError:
+        raise InvalidRequest(_surrogate_problem(text)) from None
+
+
+def _surrogate_problem(text: str) -> str:
+    """The library takes every string but those with half a surrogate pair."""
+    where, character = next((i, c) for i, c in enumerate(text) if "\ud800" <= c <= "\udfff")
+    return f"the text is not valid Unicode: character {where} is {character!a}, half of a surrogate pair"
