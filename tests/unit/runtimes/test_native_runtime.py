@@ -1,0 +1,260 @@
+"""The native runtime against the exact interpreter, and against itself cut differently: equal bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ferrum import _native
+from ferrum.core.arrays import FloatArray
+from ferrum.core.errors import InvalidConfig, UnsupportedModel
+from ferrum.models.architectures import build_plan
+from ferrum.plan.model_plan import ModelPlan
+from ferrum.runtimes.native import NativeRuntime, StepLimits
+from ferrum.runtimes.numpy_interpreter import InterpreterMode, NumpyInterpreter
+from ferrum.runtimes.protocol import LogitsDetail, Runtime, SamplingBatch, StepAborted, StepBatch
+from ferrum.weights.checkpoint import Checkpoint, open_checkpoint
+from ferrum.weights.tensor_types import TensorType
+from tiny_models import VOCABULARY, gemma3_metadata, llama_metadata, write_tiny_gemma3, write_tiny_llama
+
+NUM_BLOCKS = 40
+LIMITS = StepLimits(max_tokens=512, max_outputs=512)
+
+
+def batch_of(parts: list[tuple[list[int], int, list[int]]]) -> StepBatch:
+    """Parts are (tokens, start position, block table); every row is an output."""
+    tokens = [token for part in parts for token in part[0]]
+    positions = [start + i for ids, start, _ in parts for i in range(len(ids))]
+    starts = np.cumsum([0] + [len(part[0]) for part in parts])
+    most = max(len(table) for _, _, table in parts)
+    tables = np.zeros((len(parts), most), np.int32)
+    for row, (_, _, table) in enumerate(parts):
+        tables[row, : len(table)] = table
+    return StepBatch(
+        token_ids=np.array(tokens, np.int32),
+        positions=np.array(positions, np.int32),
+        sequence_starts=starts.astype(np.int32),
+        block_tables=tables,
+        output_rows=np.arange(len(tokens), dtype=np.int32),
+        sampling=None,
+    )
+
+
+def logits_of(runtime: Runtime, tokens: list[int], chunk: int, table: list[int]) -> FloatArray:
+    rows = [
+        runtime.run(batch_of([(tokens[i : i + chunk], i, table)]), LogitsDetail.FULL).logits
+        for i in range(0, len(tokens), chunk)
+    ]
+    return np.concatenate(rows)
+
+
+def open_tiny(path: Path) -> tuple[Checkpoint, ModelPlan]:
+    checkpoint = open_checkpoint(path)
+    return checkpoint, build_plan(checkpoint, 1024)
+
+
+@pytest.fixture(scope="module")
+def tiny_gemma(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, ModelPlan]:
+    path = tmp_path_factory.mktemp("gemma") / "tiny.gguf"
+    return open_tiny(write_tiny_gemma3(path, TensorType.Q8_0))
+
+
+def some_tokens(count: int, seed: int = 0) -> list[int]:
+    return [int(token) for token in np.random.default_rng(seed).integers(0, VOCABULARY, count)]
+
+
+def wide_llama() -> dict[str, object]:
+    """Wide enough for blocks of 256."""
+    return llama_metadata(embedding_length=256, feed_forward_length=512, block_count=1)
+
+
+@pytest.mark.parametrize("kind", list(TensorType))
+def test_every_weight_type_runs_to_the_interpreters_bits(kind: TensorType, tmp_path: Path) -> None:
+    path = write_tiny_llama(
+        tmp_path / "m.gguf", kind, metadata=wide_llama(), has_biases=True, has_output=True
+    )
+    checkpoint, plan = open_tiny(path)
+    tokens = some_tokens(70)
+    native = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
+    exact = NumpyInterpreter(plan, checkpoint.tensors, NUM_BLOCKS, InterpreterMode.QUANTISED_EXACT)
+    table = [5, 9, 2]
+    np.testing.assert_array_equal(logits_of(native, tokens, 70, table), logits_of(exact, tokens, 70, table))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0},
+        {"attention.sliding_window": None},
+        {"attention.head_count": 4, "attention.head_count_kv": 4},
+    ],
+)
+def test_gemma_pathways_run_to_the_interpreters_bits(changes: dict[str, object], tmp_path: Path) -> None:
+    path = write_tiny_gemma3(tmp_path / "m.gguf", TensorType.Q4_0, metadata=gemma3_metadata(**changes))
+    checkpoint, plan = open_tiny(path)
+    tokens = some_tokens(300)
+    native = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
+    exact = NumpyInterpreter(plan, checkpoint.tensors, NUM_BLOCKS, InterpreterMode.QUANTISED_EXACT)
+    table = list(range(20, 30))
+    np.testing.assert_array_equal(logits_of(native, tokens, 300, table), logits_of(exact, tokens, 300, table))
+
+
+@pytest.mark.parametrize("kernel_set", _native.kernel_sets())
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 5])
+def test_kernel_set_threads_and_chunks_do_not_change_a_bit(
+    tiny_gemma: tuple[Checkpoint, ModelPlan], kernel_set: str, num_threads: int
+) -> None:
+    checkpoint, plan = tiny_gemma
+    tokens = some_tokens(400)
+    table = list(range(13))
+    reference = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS, "portable")
+    expected = logits_of(reference, tokens, 400, table)
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, num_threads, LIMITS, kernel_set)
+    for chunk in (1, 7, 64, 400):
+        np.testing.assert_array_equal(logits_of(runtime, tokens, chunk, table), expected)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=1, max_size=4),
+    threads=st.sampled_from([1, 2, 3]),
+    cut=st.integers(0, 2**32 - 1),
+)
+def test_company_in_a_step_does_not_change_a_bit(
+    tiny_gemma: tuple[Checkpoint, ModelPlan], lengths: list[int], threads: int, cut: int
+) -> None:
+    """Sequences advance by random chunks in shared steps and random blocks: the bits are those of each alone."""
+    checkpoint, plan = tiny_gemma
+    generator = np.random.default_rng(cut)
+    sequences = [some_tokens(length, seed) for seed, length in enumerate(lengths)]
+    free = [int(block) for block in generator.permutation(NUM_BLOCKS)]
+    tables = [[free.pop() for _ in range(-(-length // 32))] for length in lengths]
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, threads, LIMITS)
+    collected: list[list[FloatArray]] = [[] for _ in lengths]
+    done = [0] * len(lengths)
+    while any(count < length for count, length in zip(done, lengths, strict=True)):
+        parts, who = [], []
+        for i, length in enumerate(lengths):
+            count = int(generator.integers(0, min(length - done[i], 120) + 1))
+            if count:
+                parts.append((sequences[i][done[i] : done[i] + count], done[i], tables[i]))
+                who.append((i, count))
+        if not parts:
+            continue
+        logits = runtime.run(batch_of(parts), LogitsDetail.FULL).logits
+        row = 0
+        for i, count in who:
+            collected[i].append(logits[row : row + count])
+            row += count
+            done[i] += count
+    alone = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS)
+    for i, tokens in enumerate(sequences):
+        expected = logits_of(alone, tokens, len(tokens), tables[i])
+        np.testing.assert_array_equal(np.concatenate(collected[i]), expected)
+
+
+def test_recycled_blocks_leave_no_trace(tiny_gemma: tuple[Checkpoint, ModelPlan]) -> None:
+    checkpoint, plan = tiny_gemma
+    tokens = some_tokens(90, 1)
+    fresh = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
+    used = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
+    logits_of(used, some_tokens(128, 2), 128, [0, 1, 2, 3])
+    np.testing.assert_array_equal(
+        logits_of(used, tokens, 33, [3, 0, 2]), logits_of(fresh, tokens, 33, [3, 0, 2])
+    )
+
+
+def test_digest_is_that_of_the_logits_and_sampling_repeats(tiny_gemma: tuple[Checkpoint, ModelPlan]) -> None:
+    from ferrum.runtimes.exact_operations import logit_digest
+
+    checkpoint, plan = tiny_gemma
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
+    batch = batch_of([(some_tokens(20), 0, [1])])
+    logits = runtime.run(batch, LogitsDetail.FULL).logits
+    np.testing.assert_array_equal(runtime.run(batch, LogitsDetail.DIGEST).logit_digests, logit_digest(logits))
+    sampling = SamplingBatch(
+        temperature=np.zeros(20, np.float32),
+        top_k=np.zeros(20, np.int32),
+        top_p=np.ones(20, np.float32),
+        min_p=np.zeros(20, np.float32),
+        seed=np.zeros(20, np.uint64),
+        position=np.arange(20, dtype=np.int32),
+    )
+    greedy = StepBatch(*(getattr(batch, name) for name in StepBatch.__slots__[:-1]), sampling)
+    np.testing.assert_array_equal(runtime.run(greedy).token_ids, logits.argmax(axis=1))
+
+
+def test_the_weights_outlive_their_checkpoint(tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "m.gguf")
+    checkpoint, plan = open_tiny(path)
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS)
+    before = logits_of(runtime, some_tokens(5), 5, [0])
+    checkpoint.close()
+    path.write_bytes(b"")
+    np.testing.assert_array_equal(logits_of(runtime, some_tokens(5), 5, [0]), before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"token_ids": np.array([VOCABULARY], np.int32)}, "vocabulary"),
+        ({"token_ids": np.array([-1], np.int32)}, "vocabulary"),
+        ({"positions": np.array([4096], np.int32)}, "context"),
+        ({"block_tables": np.array([[NUM_BLOCKS]], np.int32)}, "outside the arena"),
+        ({"block_tables": np.array([[-1]], np.int32)}, "outside the arena"),
+        ({"positions": np.array([40], np.int32)}, "too short"),
+        ({"output_rows": np.array([1], np.int32)}, "output row"),
+        ({"sequence_starts": np.array([0, 2], np.int32)}, "cover"),
+    ],
+)
+def test_a_step_that_would_leave_its_memory_is_refused(
+    tiny_gemma: tuple[Checkpoint, ModelPlan], change: dict[str, np.ndarray], message: str
+) -> None:
+    checkpoint, plan = tiny_gemma
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS)
+    good = batch_of([([3], 0, [0])])
+    fields = {name: change.get(name, getattr(good, name)) for name in StepBatch.__slots__}
+    with pytest.raises(ValueError, match=message):
+        runtime.run(StepBatch(**fields))
+    assert np.isfinite(runtime.run(good, LogitsDetail.FULL).logits).all()
+
+
+def test_odd_heads_and_unknown_kernel_sets_are_refused_by_name(tmp_path: Path) -> None:
+    narrow = llama_metadata(embedding_length=32)  # heads of 8
+    checkpoint, plan = open_tiny(write_tiny_llama(tmp_path / "m.gguf", metadata=narrow))
+    with pytest.raises(UnsupportedModel, match="width 8"):
+        NativeRuntime(plan, checkpoint.tensors, 4)
+    checkpoint, plan = open_tiny(write_tiny_llama(tmp_path / "n.gguf"))
+    with pytest.raises(InvalidConfig, match="portable"):
+        NativeRuntime(plan, checkpoint.tensors, 4, kernel_set="mmx")
+    with pytest.raises(InvalidConfig, match="num_threads"):
+        NativeRuntime(plan, checkpoint.tensors, 4, num_threads=0)
+
+
+@pytest.mark.models
+def test_abort_stops_a_running_step(smollm2_path: Path) -> None:
+    import threading
+    import time
+
+    checkpoint = open_checkpoint(smollm2_path)
+    plan = build_plan(checkpoint, 1024)
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2)
+    batch = batch_of([([7] * 512, 0, list(range(16)))])
+    last_row = StepBatch(
+        *(getattr(batch, name) for name in StepBatch.__slots__[:4]), batch.output_rows[-1:], None
+    )
+    began = time.monotonic()
+    timer = threading.Thread(target=lambda: (time.sleep(0.05), runtime.abort()))
+    timer.start()
+    with pytest.raises(StepAborted):
+        runtime.run(last_row)
+    stopped_after = time.monotonic() - began
+    timer.join()
+    began = time.monotonic()
+    assert np.isfinite(runtime.run(last_row, LogitsDetail.FULL).logits).all()
+    assert stopped_after < time.monotonic() - began
