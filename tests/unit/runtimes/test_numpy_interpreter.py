@@ -114,8 +114,8 @@ def test_both_arithmetics_agree_for_every_stored_type(tmp_path: Path, kind: Tens
     batch = step((some_ids(6), 0, [0]))
     exact = logits_of(interpreter_of(path, EXACT), batch)
     reference = logits_of(interpreter_of(path, FLOAT), batch)
-    # An activation in 8 bits errs by 3 / 127 / sqrt(12) = 0.7 % of the deviation when the largest of 32 values
-    # is three deviations; five linears in a row make 1.5 %. Floats differ in K and V (2^-11) and in order.
+    # An activation in 8 bits errs by 3 / 127 / sqrt(12) = 0.7 % of the deviation when the largest of 32 is
+    # three deviations; five linears in a row make 1.5 %. Floats differ in K and V (2^-11) and in order.
     tolerance = 0.03 if kind.is_quantized else 1e-3
     assert np.sqrt(np.square(exact - reference).mean()) <= tolerance * reference.std()
     assert not np.array_equal(exact, reference)
