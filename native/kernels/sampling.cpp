@@ -92,7 +92,8 @@ void sort_first(int32_t* order, int count, const float* weights) {  // heap sort
 
 int32_t sample(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch) {
   const float largest = row_maximum(logits, vocabulary);
-  if (rule.temperature == 0.0f) return first_equal(logits, vocabulary, largest);
+  // Greedy too when the temperature is no normal number: its inverse must be finite.
+  if (rule.temperature < __FLT_MIN__) return first_equal(logits, vocabulary, largest);
 
   float* weights = scratch.weights;
   const float inverse = 1.0f / rule.temperature;
@@ -100,24 +101,23 @@ int32_t sample(const float* logits, int vocabulary, const SamplingRule& rule, co
   for (int i = 0; i < vocabulary; i += kWidth) {
     const int count = vocabulary - i < kWidth ? vocabulary - i : kWidth;
     for (int j = 0; j < kWidth; ++j) chunk[j] = j < count ? logits[i + j] : largest;
-    // A maximum minus itself is 0 even where 1 / temperature is infinite, and 0 * infinity must stay 0.
     const Vector z = v_mul(v_sub(v_load(chunk), v_set(largest)), v_set(inverse));
     v_store(chunk, v_exp(z));
-    for (int j = 0; j < count; ++j) weights[i + j] = logits[i + j] == largest ? 1.0f : chunk[j];
+    for (int j = 0; j < count; ++j) weights[i + j] = chunk[j];
   }
   const double draw = uniform_draw(rule.seed, rule.position);
   const bool ordered = rule.top_k > 0 || rule.top_p < 1.0f;
   if (!ordered) {
     double total = 0.0;
     for (int i = 0; i < vocabulary; ++i)
-      if (weights[i] >= rule.min_p) total += double(weights[i]);
+      if (weights[i] >= rule.min_p && weights[i] > 0.0f) total += double(weights[i]);
     const double threshold = draw * total;
     double sum = 0.0;
     int32_t last = 0;
     for (int i = 0; i < vocabulary; ++i) {
-      if (!(weights[i] >= rule.min_p)) continue;
+      if (!(weights[i] >= rule.min_p && weights[i] > 0.0f)) continue;
       sum += double(weights[i]);
-      if (weights[i] > 0.0f) last = i;
+      last = i;
       if (sum > threshold) return i;
     }
     return last;
@@ -133,14 +133,10 @@ int32_t sample(const float* logits, int vocabulary, const SamplingRule& rule, co
   }
   double total = 0.0;
   if (rule.top_p < 1.0f) {
-    // The total is summed by ascending id. Where top-k cut the list, its order is undone for that.
+    // Summed by ascending id, or heaviest first where top-k has sorted the list anyway.
+    if (rule.top_k > 0) sort_first(order, count, weights);
     double kept = 0.0;
-    if (rule.top_k > 0) {
-      sort_first(order, count, weights);
-      for (int i = 0; i < count; ++i) kept += double(weights[order[i]]);
-    } else {
-      for (int i = 0; i < count; ++i) kept += double(weights[order[i]]);
-    }
+    for (int i = 0; i < count; ++i) kept += double(weights[order[i]]);
     const double wanted = double(rule.top_p) * kept;
     // Sort only as far as the nucleus reaches: 256 first, then twice as many, until it is covered.
     int sorted = rule.top_k > 0 ? count : 0;

@@ -32,7 +32,7 @@ class RowSpace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quantize:
-    """Activations quantised per row and 32 values, for linears on quantised weights. ``out`` is named after ``x``."""
+    """``x`` quantised per row and 32 values, for linears on quantised weights."""
 
     x: str
 
@@ -46,9 +46,8 @@ class StoreKv:
     v: str
 
 
-RowWise = (
-    Embed | RmsNorm | Add | Multiply | Activation | Rope | SoftCap | SelectOutputRows | StoreKv | Quantize
-)
+RowWiseOperation = Embed | RmsNorm | Add | Multiply | Activation | Rope | SoftCap | SelectOutputRows
+RowWise = RowWiseOperation | StoreKv | Quantize
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class RowChain:
 
 @dataclass(frozen=True, slots=True)
 class LinearGroup:
-    """Linears over one input, all on quantised weights (then they read the quantised rows) or all on float weights."""
+    """Linears over one input: all on quantised weights, reading quantised rows, or all on float weights."""
 
     x: str
     is_quantized: bool

@@ -1,7 +1,7 @@
 """Lowering: from the authored plan to the executable plan of the native runtime.
 
-Three things happen, and none of them changes a bit of the result: neighbouring row-wise operations become one chain,
-linears that read one buffer become one group, and buffers whose lifetimes are apart share memory.
+Three things happen, and none of them changes a bit of the result: neighbouring row-wise operations become
+one chain, linears that read one buffer become one group, and buffers whose lifetimes are apart share memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ferrum.plan.executable_plan import (
     RowChain,
     RowSpace,
     RowWise,
+    RowWiseOperation,
     StoreKv,
 )
 from ferrum.plan.model_plan import ModelPlan
@@ -100,7 +101,7 @@ class _Scheduling:
     def _is_ready(self, operation: Operation) -> bool:
         return all(name in self._computed for name in input_buffers(operation))
 
-    def _take_ready_row_wise(self) -> Iterator[RowWise]:
+    def _take_ready_row_wise(self) -> Iterator[RowWiseOperation]:
         """In authored order; an operation that becomes ready on the way is taken too."""
         kept: list[Operation] = []
         for operation in self._left:

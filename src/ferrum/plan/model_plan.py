@@ -32,7 +32,7 @@ class WeightSpec:
 
 @dataclass(frozen=True, slots=True)
 class KvLayer:
-    """K and V of one attention layer, per token: num_heads * head_width values each. ``window``: keys ever visible."""
+    """K and V of one attention layer: num_heads * head_width values each a token; ``window`` keys visible."""
 
     num_heads: int
     head_width: int

@@ -1,4 +1,4 @@
-"""Which buffers share memory: two buffers may, when the last use of one comes before the first of the other."""
+"""Which buffers share memory: two may, when the last use of one comes before the first of the other."""
 
 from __future__ import annotations
 
@@ -34,9 +34,12 @@ class _Lifetime:
 
 @dataclass(slots=True)
 class _Touches:
-    """What one instant reads and writes. Within a chain a step is an instant: its row's inputs are read before its
-    output is written, so a step may write over an input that nothing reads later. A group of linears or an attention
-    writes rows that others still read, so it takes two instants: writes first, reads after."""
+    """What one instant reads and writes.
+
+    Within a chain a step is an instant: its row's inputs are read before its output is written, so a step may
+    write over an input that nothing reads later. A group of linears or an attention writes rows while others
+    are still read, so it takes two instants: writes first, reads after.
+    """
 
     writes: list[str] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
@@ -51,7 +54,7 @@ def assign_storages(
     floats: dict[str, _Lifetime] = {}
     quantized: dict[str, _Lifetime] = {}
     end = 0
-    for end, touches in enumerate(_instants(operations)):  # noqa: B007 (its last value counts)
+    for end, touches in enumerate(_instants(operations)):
         _touch(floats, end, touches.reads, touches.writes)
         _touch(quantized, end, touches.quantized_reads, touches.quantized_writes)
     floats[plan.logits].last = end + 1

@@ -1,4 +1,4 @@
-"""NativeRuntime: the executable plan on the C++ kernels, one call a step with the interpreter lock released."""
+"""NativeRuntime: the executable plan on the C++ kernels, one call a step, the interpreter lock released."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class StepLimits:
 class NativeRuntime:
     """A Runtime (see protocol.py) of ``num_blocks`` KV blocks and ``num_threads`` compute threads.
 
-    ``kernel_set`` is one of ``_native.kernel_sets()``; empty = the best this processor runs. The weights are copied
+    ``kernel_set`` is one of ``_native.kernel_sets()``; empty = the best of this processor. Weights are copied
     into the kernels' layout while it is built, so the checkpoint may be closed afterwards.
-    Raises UnsupportedModel for a plan the kernels cannot run, and InvalidConfig for a bad kernel set or limit.
+    Raises UnsupportedModel for a plan the kernels cannot run, InvalidConfig for a bad kernel set or limit.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What every runtime promises: flat arrays of one step in, chosen tokens out.
 
-A runtime owns the weights in its own layout and the KV arena, sized when it is built. It knows nothing of requests,
-scheduling or text.
+A runtime owns the weights in its own layout and the KV arena, sized when it is built. It knows nothing of
+requests, scheduling or text.
 """
 
 from __future__ import annotations

@@ -22,14 +22,14 @@ def choose(logits: FloatArray, sampling: SamplingInstruction) -> int:
     normal float32, so that its inverse is finite. Otherwise a token weighs exp((logit − highest) / temperature),
     so that the heaviest weighs exactly 1, and the tokens are cut in this order: min_p drops weights below it; top_k
     keeps the k heaviest; top_p keeps the shortest run of heaviest tokens whose sum reaches that share of what is
-    left. Ties: lower id first.
+    left (summed by id, or heaviest first after top_k). Ties: lower id first.
     """
     temperature, top_p = np.float32(sampling.temperature), float(np.float32(sampling.top_p))
     if temperature < np.finfo(np.float32).tiny:
         return int(np.argmax(logits))
     with np.errstate(over="ignore"):  # A distant logit at a tiny temperature is minus infinity: weight 0.
         weights = exp32((logits - logits.max()) * (np.float32(1.0) / temperature))
-    candidates = np.flatnonzero(weights >= np.float32(sampling.min_p))
+    candidates = np.flatnonzero((weights >= np.float32(sampling.min_p)) & (weights > 0))
     if sampling.top_k > 0 or top_p < 1.0:
         candidates = _truncate(candidates, weights, sampling.top_k, top_p)
     return _draw(candidates, weights, uniform(sampling.seed, sampling.position))
@@ -41,11 +41,13 @@ def _truncate(
     """The candidates that top_k and top_p leave, heaviest first."""
     # A stable sort of the negated weights leaves equal weights in the order of their ids.
     ordered = candidates[np.argsort(-weights[candidates], kind="stable")]
+    total = _running_sums(candidates, weights)[-1]
     if top_k > 0:
         ordered = ordered[:top_k]
+        total = _running_sums(ordered, weights)[-1]
     if top_p < 1.0:
         sums = _running_sums(ordered, weights)
-        ordered = ordered[: int(np.searchsorted(sums, top_p * sums[-1], side="left")) + 1]
+        ordered = ordered[: int(np.searchsorted(sums, top_p * total, side="left")) + 1]
     return ordered
 
 
