@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -12,9 +11,6 @@ from ferrum import __version__
 from ferrum.cli.lazy_commands import LazyCommands
 from ferrum.cli.streams import forgive_unencodable_text, say
 from ferrum.core.errors import FerrumError
-
-INTERRUPTED = 130
-BROKEN_PIPE = 141
 
 app = typer.Typer(cls=LazyCommands, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
@@ -36,7 +32,7 @@ def ferrum(
 
 
 def main() -> None:
-    """The console script. Exits 0, 1 (a clear error), 2 (wrong usage), 130 (Ctrl-C) or 141 (reader left)."""
+    """The console script. Exits 0, 1 (an error, or the reader of stdout left), 2 (usage) or 130 (Ctrl-C)."""
     forgive_unencodable_text()
     sys.exit(_status_of(app))
 
@@ -49,10 +45,4 @@ def _status_of(application: typer.Typer) -> int:
     except FerrumError as error:
         say(f"ferrum: error: {error}")
         return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Python would complain once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     return 0

@@ -43,6 +43,8 @@ class ServeSettings:
 def serve_session(settings: ServeSettings) -> None:
     """Serves until a signal. Raises FerrumError when the address, the options or the model cannot be used."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    # It tells when it starts and stops; so do we.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     options = ServerOptions(
         max_body_bytes=settings.max_body_mib * MEBIBYTE,
         drain_s=settings.drain_s,

@@ -15,6 +15,7 @@ from enum import Enum, auto
 import uvicorn
 
 from ferrum.server.app import create_app
+from ferrum.server.listening_socket import BACKLOG, start_listening
 from ferrum.server.server_context import ServerContext
 
 # Longer than the usual keep-alive of clients and proxies: whoever closes first must not be us, or a request
@@ -46,13 +47,18 @@ class HttpServer:
             http="httptools",
             ws="none",
             server_header=False,
+            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=FLUSH_S,
         )
         self._uvicorn = _SignalFreeServer(config)
 
     async def serve(self, bound: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Answers on ``bound`` until a signal or ``end``; returns when every request has ended."""
+        """Answers on ``bound`` until a signal or ``end``; returns when every request has ended.
+
+        The process is then expected to exit, and ignores further signals. Raises AddressUnavailable.
+        """
+        start_listening(bound)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.end)
@@ -67,6 +73,8 @@ class HttpServer:
             ending.cancel()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+                # An impatient signal more must not turn an orderly end into a traceback.
+                signal.signal(number, signal.SIG_IGN)
 
     def end(self) -> None:
         """Starts draining; called again, ends at once."""
@@ -80,7 +88,8 @@ class HttpServer:
         impatient = asyncio.create_task(self._wait_for_end())
         await asyncio.wait({draining, impatient}, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
-            self._uvicorn.force_exit = True
+            # Cuts the first call short: running requests are cancelled and their streams end in order.
+            await self._context.engine.shutdown(0.0)
         impatient.cancel()
 
     async def _wait_for_end(self) -> None:

@@ -6,6 +6,9 @@ import socket
 
 from ferrum.core.errors import FerrumError
 
+# Connections that may wait to be accepted; a burst of clients is no reason to refuse one.
+BACKLOG = 2048
+
 
 class AddressUnavailable(FerrumError):
     """``host:port`` cannot be listened on; ``problem`` is the system's reason."""
@@ -30,12 +33,22 @@ def bind_socket(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        # Linux lets two sockets bind one address with SO_REUSEADDR until one of them listens.
-        bound.listen()
     except OSError as error:
         bound.close()
         raise AddressUnavailable(host, port, error.strerror or str(error)) from None
     return bound
+
+
+def start_listening(bound: socket.socket) -> None:
+    """Clients are refused before, and wait for an answer from now on. Raises AddressUnavailable.
+
+    Two programs can bind one address (SO_REUSEADDR) as long as neither listens; the later one learns it here.
+    """
+    try:
+        bound.listen(BACKLOG)
+    except OSError as error:
+        host, port = bound.getsockname()[:2]
+        raise AddressUnavailable(host, port, error.strerror or str(error)) from None
 
 
 def socket_url(bound: socket.socket) -> str:

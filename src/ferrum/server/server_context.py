@@ -19,6 +19,6 @@ class ServerContext:
     engine: EngineDoor
     models: ServedModels
     lifecycle: ServerLifecycle
-    options: ServerOptions = ServerOptions()
-    sampling_defaults: SamplingParams = SamplingParams()
+    options: ServerOptions = field(default_factory=ServerOptions)
+    sampling_defaults: SamplingParams = field(default_factory=SamplingParams)
     unknown_fields: UnknownFieldLog = field(default_factory=UnknownFieldLog)

@@ -28,7 +28,7 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
 
 
 def chat_prompt(body: ChatCompletionBody) -> ChatPrompt:
-    """The messages of ``body``; the chat package checks them. Raises InvalidRequest for contradicting flags."""
+    """The messages of ``body``, not checked yet. Raises InvalidRequest for flags that contradict."""
     is_continued = bool(body.continue_final_message)
     opens_turn = body.add_generation_prompt if body.add_generation_prompt is not None else not is_continued
     if is_continued == opens_turn:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from prometheus_client import CollectorRegistry, Counter
 
-from ferrum.chat.messages import ContentForm, prepare_messages
+from ferrum.chat.template import ChatTemplate
 from ferrum.core.request import (
     ChatPrompt,
     FinishReason,
@@ -14,6 +14,8 @@ from ferrum.core.request import (
     StreamChunk,
     Usage,
 )
+
+TEMPLATE = ChatTemplate("{% for message in messages %}{{ message.content }}{% endfor %}", {})
 
 
 class ScriptedEngine:
@@ -47,7 +49,7 @@ class ScriptedEngine:
         if self.refusal is not None:
             raise self.refusal
         if isinstance(request.prompt, ChatPrompt):
-            prepare_messages(request.prompt.messages, ContentForm.TEXT)
+            TEMPLATE.render(request.prompt.messages)
         self.requests.append(request)
         return self._stream(request)
 
