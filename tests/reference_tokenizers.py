@@ -1,5 +1,6 @@
-"""Tokenizers written straight from their definitions, slow and simple: what the real ones are compared with."""
+"""Tokenizers written straight from their definitions, to compare the real ones with."""
 
+import itertools
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -69,9 +70,9 @@ def _is_other(character: str) -> bool:
 
 
 def merge_by_rank(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
-    """Byte-pair encoding (Sennrich et al. 2016): the pair of lowest rank is merged everywhere, again and again."""
+    """Byte-pair encoding (Sennrich et al. 2016): the pair of lowest rank is merged everywhere, repeatedly."""
     while True:
-        pairs = [(ranks[pair], pair) for pair in zip(symbols, symbols[1:], strict=False) if pair in ranks]
+        pairs = [(ranks[pair], pair) for pair in itertools.pairwise(symbols) if pair in ranks]
         if not pairs:
             return symbols
         _, (left, right) = min(pairs)
@@ -86,7 +87,7 @@ def merge_by_rank(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> l
 
 
 def merge_by_score(symbols: list[str], scores: Mapping[str, float]) -> list[str]:
-    """SentencePiece's BPE: join the neighbours whose union scores best, the leftmost of equals, one at a time."""
+    """SentencePiece's BPE: join the neighbours whose union scores best, leftmost first, one at a time."""
     symbols = list(symbols)
     while True:
         best, where = None, -1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -28,7 +29,15 @@ class ContentForm(Enum):
     EITHER = "either"
 
 
-def prepare_messages(messages: Sequence[Mapping[str, Any]], form: ContentForm) -> list[Message]:
+@dataclass(frozen=True, slots=True)
+class ContentRules:
+    """What a template takes as content. ``has_null``: it asks whether one is none; others would print it."""
+
+    form: ContentForm
+    has_null: bool
+
+
+def prepare_messages(messages: Sequence[Mapping[str, Any]], rules: ContentRules) -> list[Message]:
     """Copies the messages in the template's form; doing it twice changes nothing more.
 
     Raises InvalidRequest naming the message and field.
@@ -37,10 +46,10 @@ def prepare_messages(messages: Sequence[Mapping[str, Any]], form: ContentForm) -
         raise InvalidRequest("must be a list of message objects", param="messages")
     if not messages:
         raise InvalidRequest("must hold at least one message", param="messages")
-    return [_prepare(message, f"messages[{index}]", form) for index, message in enumerate(messages)]
+    return [_prepare(message, f"messages[{index}]", rules) for index, message in enumerate(messages)]
 
 
-def _prepare(message: object, where: str, form: ContentForm) -> Message:
+def _prepare(message: object, where: str, rules: ContentRules) -> Message:
     if not isinstance(message, Mapping):
         raise InvalidRequest("must be an object with role and content", param=where)
     role = message.get("role")
@@ -53,13 +62,11 @@ def _prepare(message: object, where: str, form: ContentForm) -> Message:
         prepared["tool_calls"] = _prepare_tool_calls(message["tool_calls"], f"{where}.tool_calls")
     content = message.get("content")
     if content is None:
-        # Templates ask whether the content of a message with tool calls is none, so it stays what it is.
         if role != "assistant":
             raise InvalidRequest("must be a text or a list of text parts, not null", param=f"{where}.content")
-        if "tool_calls" not in prepared:
-            prepared["content"] = ""
+        prepared["content"] = None if rules.has_null and "tool_calls" in prepared else ""
         return prepared
-    prepared["content"] = _prepare_content(content, f"{where}.content", form)
+    prepared["content"] = _prepare_content(content, f"{where}.content", rules.form)
     return prepared
 
 

@@ -38,7 +38,7 @@ def encode_chat(template: ChatTemplate | None, tokenizer: Tokenizer, prompt: Cha
 
 def _encode(template: ChatTemplate, tokenizer: Tokenizer, prompt: ChatPrompt) -> list[int]:
     # Prepared first: arguments of tool calls are JSON text, whose escapes would hide a control token's text.
-    messages = prepare_messages(prompt.messages, template.content_form)
+    messages = prepare_messages(prompt.messages, template.content_rules)
     caller = [*texts_in(messages), *texts_in(prompt.tools), *texts_in(prompt.template_kwargs)]
     marker = unused_marker([template.source, *caller])
     guard = ControlGuard(tokenizer.control_tokens, template.literals, marker)

@@ -12,7 +12,7 @@ import jinja2
 import jinja2.nodes
 
 from ferrum.chat.jinja_sandbox import ChatSandbox, Clock, TemplateRefusal, TemplateTooExpensive
-from ferrum.chat.messages import ContentForm, Message, prepare_messages
+from ferrum.chat.messages import ContentForm, ContentRules, Message, prepare_messages
 from ferrum.core.errors import ChatTemplateError, InvalidConfig, InvalidRequest
 
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -47,7 +47,9 @@ class ChatTemplate:
         self._template = _compile(self._sandbox, source, name)
         constants = self._sandbox.parse(source).find_all(jinja2.nodes.Const)
         self._literals = frozenset(node.value for node in constants if isinstance(node.value, str))
-        self._content_form = self._probe_content_form()
+        tests = self._sandbox.parse(source).find_all(jinja2.nodes.Test)
+        asks_for_null = any(test.name == "none" for test in tests)
+        self._content_rules = ContentRules(self._probe_content_form(), asks_for_null)
 
     @property
     def source(self) -> str:
@@ -59,9 +61,9 @@ class ChatTemplate:
         return self._literals
 
     @property
-    def content_form(self) -> ContentForm:
-        """Whether the template writes a content that is a list of parts."""
-        return self._content_form
+    def content_rules(self) -> ContentRules:
+        """What the template takes as a message's content."""
+        return self._content_rules
 
     def render(
         self,
@@ -77,7 +79,7 @@ class ChatTemplate:
         InvalidRequest for messages that are malformed and ChatTemplateError with the template's own text
         for those it refuses.
         """
-        prepared = prepare_messages(messages, self._content_form)
+        prepared = prepare_messages(messages, self._content_rules)
         if not continue_final_message:
             return self._render(prepared, tools, template_kwargs, add_generation_prompt)
         if add_generation_prompt:

@@ -4,6 +4,13 @@ import time
 from pathlib import Path
 
 import pytest
+
+from ferrum.tokenization.byte_alphabet import CHARACTER_OF_BYTE
+from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
+from ferrum.tokenization.stream_decoder import StreamDecoder
+from ferrum.tokenization.tokenizer import Tokenizer
+from ferrum.weights.gguf_reader import read_gguf
+from ferrum.weights.metadata import Metadata
 from reference_tokenizers import (
     cut_out_longest,
     merge_by_rank,
@@ -12,13 +19,6 @@ from reference_tokenizers import (
     split_single_digits,
 )
 from text_corpus import corpus
-
-from ferrum.tokenization.byte_alphabet import CHARACTER_OF_BYTE
-from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
-from ferrum.tokenization.stream_decoder import StreamDecoder
-from ferrum.tokenization.tokenizer import Tokenizer
-from ferrum.weights.gguf_reader import read_gguf
-from ferrum.weights.metadata import Metadata
 
 pytestmark = pytest.mark.models
 

@@ -1,5 +1,7 @@
 """The stop string that starts first ends the text, however the text is cut into pieces."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +31,7 @@ def stream(pieces: list[str], stops: list[str]) -> tuple[list[str], bool]:
 
 def chunks(text: str, cuts: list[int]) -> list[str]:
     borders = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    return [text[start:end] for start, end in zip(borders, borders[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(borders)]
 
 
 @given(text=SHORT_TEXTS, stops=STOPS, cuts=st.lists(st.integers(0, 20), max_size=6))

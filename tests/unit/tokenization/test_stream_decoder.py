@@ -5,11 +5,11 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_vocabularies import byte_level_values, metadata, sentencepiece_values
 
 from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
 from ferrum.tokenization.stream_decoder import StreamDecoder
 from ferrum.tokenization.tokenizer import Tokenizer
+from tiny_vocabularies import byte_level_values, metadata, sentencepiece_values
 
 KINDS = {"bytes": byte_level_values, "pieces": sentencepiece_values}
 

@@ -8,6 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from ferrum.core.errors import InvalidRequest, TokenizerError
+from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
+from ferrum.tokenization.pre_tokenizers import PRE_TOKENIZERS
+from ferrum.tokenization.tokenizer import Tokenizer
+from ferrum.tokenization.tokenizer_json import tokenizer_from_json
 from tiny_vocabularies import (
     CONTROL,
     NORMAL,
@@ -17,13 +24,6 @@ from tiny_vocabularies import (
     metadata,
     sentencepiece_values,
 )
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
-
-from ferrum.core.errors import InvalidRequest, TokenizerError
-from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
-from ferrum.tokenization.pre_tokenizers import PRE_TOKENIZERS
-from ferrum.tokenization.tokenizer import Tokenizer
-from ferrum.tokenization.tokenizer_json import tokenizer_from_json
 
 
 def build(values: dict[str, Any], cache: Path | None = None) -> Tokenizer:
