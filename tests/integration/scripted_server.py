@@ -6,13 +6,10 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from ferrum.cache.block_pool import BlockPool
-from ferrum.cache.cache_manager import CacheManager
+from ferrum.assembly.engine_builder import EngineBuilder
 from ferrum.chat.template import ChatTemplate
 from ferrum.core.config import EngineConfig, SchedulerConfig
-from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import ChatPrompt
-from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.execution.executor import ExecutorCapacity
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
@@ -43,18 +40,14 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     capacity = ExecutorCapacity(num_blocks=4096, block_tokens=16, context_length=2048, vocabulary_size=258)
     executor = ScriptedExecutor(capacity=capacity, latency_s=options.latency_s)
-    ledger = LifecycleLedger()
-    engine = ContinuousBatchEngine(
-        config=EngineConfig(
-            scheduler=SchedulerConfig(
-                max_running_requests=options.max_running, max_waiting_requests=options.max_waiting
-            )
-        ),
-        tokenizer=ByteTokenizer(),
-        chat_encoder=encode_chat,
-        executor=executor,
-        cache=CacheManager(BlockPool(capacity.num_blocks, ledger), capacity.block_tokens),
-        ledger=ledger,
+    scheduler = SchedulerConfig(
+        max_running_requests=options.max_running, max_waiting_requests=options.max_waiting
+    )
+    engine = (
+        EngineBuilder(EngineConfig(scheduler=scheduler))
+        .with_tokenizer(ByteTokenizer(), encode_chat)
+        .with_executor(executor)
+        .build()
     )
     context = ServerContext(
         engine,
@@ -66,7 +59,7 @@ def main() -> None:
         url = socket_url(bound)
         say = f"serving tiny at {url}/v1"
         asyncio.run(HttpServer(context).serve(bound, lambda: print(say, file=sys.stderr, flush=True)))
-    assert ledger.outstanding() == {}, ledger.outstanding()
+    assert engine.status().num_used_kv_blocks == 0
 
 
 if __name__ == "__main__":

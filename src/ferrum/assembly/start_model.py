@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ferrum.assembly.engine_builder import DefinedModel, EngineBuilder, ModelSources
 from ferrum.assembly.model_loading import LoadedModel, LoadOptions, load_model
-from ferrum.cache.block_pool import BlockPool
-from ferrum.cache.cache_manager import CacheManager
-from ferrum.core.ledger import LifecycleLedger
 from ferrum.engine.engine import ContinuousBatchEngine
-from ferrum.execution.plan_executor import PlanExecutor
-from ferrum.runtimes.protocol import LogitsDetail
 from ferrum.weights.progress_reporter import ProgressReporter
 
 
@@ -28,16 +24,5 @@ def start_model(argument: str, options: LoadOptions, reporter: ProgressReporter)
     Raises ModelError, InvalidConfig or ResourceExhausted.
     """
     model = load_model(argument, options, reporter)
-    detail = LogitsDetail.DIGEST if options.engine.logit_digests else LogitsDetail.NONE
-    executor = PlanExecutor(model.runtime, model.resolved_plan, detail)
-    ledger = LifecycleLedger()
-    engine = ContinuousBatchEngine(
-        config=options.engine,
-        tokenizer=model.tokenizer,
-        chat_encoder=None if model.chat_template is None else model.encode_chat,
-        executor=executor,
-        cache=CacheManager(BlockPool(executor.capacity.num_blocks, ledger), executor.capacity.block_tokens),
-        ledger=ledger,
-    )
-    executor.prepare_startup()
-    return RunningModel(model, engine)
+    defined = DefinedModel(ModelSources(argument, options, reporter), model)
+    return RunningModel(model, EngineBuilder(options.engine).with_defined_model(defined).build())
