@@ -42,7 +42,7 @@ class BlockPool:
 
     def __init__(self, num_blocks: int, ledger: LifecycleLedger) -> None:
         assert num_blocks >= 1, f"a pool has at least one block, not {num_blocks}"
-        self._ledger = ledger
+        self.ledger = ledger
         self._free = list(range(num_blocks))  # heap
         self.num_blocks = num_blocks
 
@@ -61,7 +61,7 @@ class BlockPool:
         """
         if count > len(self._free):
             raise ResourceExhausted("KV blocks", needed=count, available=len(self._free))
-        lease = Lease(self._ledger, owner, KV_BLOCK, count)
+        lease = Lease(self.ledger, owner, KV_BLOCK, count)
         return BlockLease(self, lease, tuple(heapq.heappop(self._free) for _ in range(count)))
 
     def _take_back(self, blocks: tuple[int, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ferrum.cache.block_pool import BlockLease, BlockPool
+from ferrum.core.ledger import LifecycleLedger
 
 
 class _BlockTable:
@@ -27,6 +28,11 @@ class CacheManager:
         self._pool = pool
         self._tables: dict[str, _BlockTable] = {}
         self.block_tokens = block_tokens
+
+    @property
+    def ledger(self) -> LifecycleLedger:
+        """Where the blocks are counted."""
+        return self._pool.ledger
 
     @property
     def num_blocks(self) -> int:

@@ -49,16 +49,13 @@ class SchedulerConfig:
 class KvCacheConfig:
     """The KV cache of an engine-managed executor; a plan-runtime executor brings its own.
 
-    num_blocks    blocks in the pool; None = what the executor says it has
-    block_tokens  tokens a block holds; None = what the executor says
+    num_blocks  blocks in the pool; None = as many as the executor holds
     """
 
     num_blocks: int | None = None
-    block_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            _require_optional_count(f"kv_cache.{each.name}", getattr(self, each.name))
+        _require_optional_count("kv_cache.num_blocks", self.num_blocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class RequestPreempted:
 
 @dataclass(frozen=True, slots=True)
 class StepRan:
-    """One step: how long it took to write the plan, to run it, and to publish what came out."""
+    """One step: how long it took to write the plan, to run it, and to read what came out."""
 
     schedule_s: float
     execute_s: float

@@ -17,7 +17,6 @@ from ferrum.cache.cache_manager import CacheManager
 from ferrum.core.config import EngineConfig
 from ferrum.core.errors import FerrumError, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
-from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
@@ -25,6 +24,7 @@ from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTok
 from ferrum.engine.metrics import EngineMetrics
 from ferrum.engine.output_processor import RequestOutput
 from ferrum.engine.result_stream import ResultStream, StreamChannel
+from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.engine.status import EngineStatus
 from ferrum.engine.step_loop import StepLoop
 from ferrum.execution.executor import Executor
@@ -62,7 +62,7 @@ class ContinuousBatchEngine:
         chat_encoder: ChatEncoder | None,
         executor: Executor,
         cache: CacheManager,
-        ledger: LifecycleLedger,
+        make_scheduler: SchedulerMaker = ContinuousBatchScheduler,
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,12 +77,12 @@ class ContinuousBatchEngine:
         self._inputs = InputProcessor(
             tokenizer, chat_encoder, self._token_capacity(), executor.capacity.vocabulary_size
         )
-        self._scheduler = ContinuousBatchScheduler(config.scheduler, cache, self._observers, clock)
+        self._scheduler = make_scheduler(config.scheduler, cache, self._observers, clock)
         self._steps = StepLoop(
             scheduler=self._scheduler,
             executor=executor,
-            slots=RequestSlots(config.scheduler, ledger, clock),
-            ledger=ledger,
+            slots=RequestSlots(config.scheduler, cache.ledger, clock),
+            ledger=cache.ledger,
             observers=self._observers,
             clock=clock,
         )
@@ -184,8 +184,8 @@ class ContinuousBatchEngine:
         """
         self._steps.close(self._config.shutdown_drain_s if drain_s is None else drain_s)
         self._workers.shutdown()
-        self._executor.close()
         atexit.unregister(self.close)
+        self._executor.close()
 
     async def _accept(self, request: InferenceRequest, outlet: Outlet) -> ActiveRequest:
         submitted_at = self._clock()

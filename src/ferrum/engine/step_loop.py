@@ -190,15 +190,26 @@ class StepLoop:
     def _step(self) -> None:
         started = self._clock()
         plan = self._plan()
-        planned = self._clock()
         if plan is not None:
+            planned = self._clock()
             outcome = self._runner.run(plan)
             ran = self._clock()
             self._apply(outcome)
+            # Before anybody is woken, so that whoever has an answer finds its step counted.
+            self._note_step(plan, planned - started, ran - planned, self._clock() - ran)
         self._post_office.flush()
-        if plan is not None:
-            times = (planned - started, ran - planned, self._clock() - ran)
-            self._observers.on(StepRan(*times, plan.num_tokens, len(plan.parts), _count_prefill_tokens(plan)))
+
+    def _note_step(self, plan: StepPlan, schedule_s: float, execute_s: float, publish_s: float) -> None:
+        self._observers.on(
+            StepRan(
+                schedule_s=schedule_s,
+                execute_s=execute_s,
+                publish_s=publish_s,
+                num_tokens=plan.num_tokens,
+                num_sequences=len(plan.parts),
+                num_prefill_tokens=_count_prefill_tokens(plan),
+            )
+        )
 
     def _plan(self) -> StepPlan | None:
         with self._work:

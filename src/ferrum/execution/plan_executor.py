@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ferrum.core.arrays import FloatArray
-from ferrum.core.errors import ModelError
+from ferrum.core.errors import InvalidConfig, ModelError
 from ferrum.core.step import SampledToken, StepPlan, StepResult
 from ferrum.execution.batch_builder import build_batch
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
 from ferrum.runtimes.protocol import LogitsDetail, Runtime, StepBatch, StepOutput
+from ferrum.sampling.sampler import Sampler
 
-_SELF_TEST_TOKENS = 8
+_SELF_TEST_TOKENS = 4
 
 
 class PlanExecutor:
     """An Executor over a Runtime. The runtime owns weights and KV arena, so the authority is plan-runtime.
 
-    ``logit_detail`` DIGEST makes every chosen token carry the digest of its logits' bits.
+    ``logit_detail`` DIGEST makes every chosen token carry the digest of its logits' bits. A ``sampler`` replaces the
+    runtime's own: every row of logits then passes through Python, which is slower. The two exclude each other
+    (InvalidConfig).
     """
 
     resource_authority = ResourceAuthority.PLAN_RUNTIME
@@ -27,8 +32,12 @@ class PlanExecutor:
         runtime: Runtime,
         resolved_plan: ResolvedModelPlan,
         logit_detail: LogitsDetail = LogitsDetail.NONE,
+        sampler: Sampler | None = None,
     ) -> None:
+        if sampler is not None and logit_detail is LogitsDetail.DIGEST:
+            raise InvalidConfig("logit_digests", "is only there with the runtime's own sampler")
         self._runtime = runtime
+        self._sampler = sampler
         self._logit_detail = logit_detail
         self._is_closed = False
         self.resolved_plan = resolved_plan
@@ -51,8 +60,10 @@ class PlanExecutor:
             raise ModelError("the self-test step gave different logits when it was repeated")
 
     def execute(self, plan: StepPlan) -> StepResult:
-        output = self._runtime.run(build_batch(plan), self._logit_detail)
-        return StepResult(self._name_tokens(plan, output))
+        batch = build_batch(plan)
+        if self._sampler is not None:
+            return self._execute_with(self._sampler, plan, batch)
+        return StepResult(self._name_tokens(plan, self._runtime.run(batch, self._logit_detail)))
 
     def abort(self) -> None:
         self._runtime.abort()
@@ -61,6 +72,16 @@ class PlanExecutor:
         if not self._is_closed:
             self._is_closed = True
             self._runtime.close()
+
+    def _execute_with(self, sampler: Sampler, plan: StepPlan, batch: StepBatch) -> StepResult:
+        logits = self._runtime.run(replace(batch, sampling=None), LogitsDetail.FULL).logits
+        asked = [(part.request_id, part.sampling) for part in plan.parts if part.sampling is not None]
+        return StepResult(
+            tuple(
+                SampledToken(request_id, sampler.choose(row, sampling))
+                for (request_id, sampling), row in zip(asked, logits, strict=True)
+            )
+        )
 
     def _name_tokens(self, plan: StepPlan, output: StepOutput) -> tuple[SampledToken, ...]:
         """Puts request ids on the outputs, which come in the order of the parts that sample."""
@@ -71,15 +92,20 @@ class PlanExecutor:
         return tuple(map(SampledToken, request_ids, token_ids, digests))
 
     def _self_test_logits(self) -> FloatArray:
-        """Logits [1, vocabulary] after the first ids of the vocabulary, written to the first KV block."""
+        """Logits [num_tokens, vocabulary] of a few ids, a step each, written to the first KV block."""
         num_tokens = min(_SELF_TEST_TOKENS, self.capacity.vocabulary_size, self.capacity.block_tokens)
-        rows = np.arange(num_tokens, dtype=np.int32)
-        batch = StepBatch(
-            token_ids=rows,
-            positions=rows,
-            sequence_starts=np.array([0, num_tokens], dtype=np.int32),
-            block_tables=np.zeros((1, 1), dtype=np.int32),
-            output_rows=rows[-1:],
-            sampling=None,
-        )
-        return self._runtime.run(batch, LogitsDetail.FULL).logits
+        steps = [self._runtime.run(_one_token(number), LogitsDetail.FULL) for number in range(num_tokens)]
+        return np.concatenate([step.logits for step in steps])
+
+
+def _one_token(number: int) -> StepBatch:
+    """Token ``number`` at position ``number``: the smallest step there is, so every limit allows it."""
+    row = np.array([number], dtype=np.int32)
+    return StepBatch(
+        token_ids=row,
+        positions=row,
+        sequence_starts=np.array([0, 1], dtype=np.int32),
+        block_tables=np.zeros((1, 1), dtype=np.int32),
+        output_rows=np.array([0], dtype=np.int32),
+        sampling=None,
+    )

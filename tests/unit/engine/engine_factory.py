@@ -68,7 +68,6 @@ def build_workshop(
         chat_encoder=None,
         executor=executor,
         cache=cache,
-        ledger=ledger,
         observers=(recorder,),
     )
     return Workshop(engine, executor, cache, ledger, recorder)

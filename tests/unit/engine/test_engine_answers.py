@@ -76,7 +76,9 @@ async def test_ignored_end_tokens_count_and_do_not_end() -> None:
         (("h",), ""),
     ],
 )
-async def test_stops_across_tokens_cut_stream_and_whole_answer_alike(stop: tuple[str, ...], text: str) -> None:
+async def test_stops_across_tokens_cut_stream_and_whole_answer_alike(
+    stop: tuple[str, ...], text: str
+) -> None:
     for expected in ({"max_tokens": 30}, {"max_tokens": 11}):
         async with running(build_workshop(_says(b"hello world"))) as workshop:
             whole = await workshop.engine.infer(ask(stop=stop, **expected))
@@ -200,7 +202,9 @@ async def test_requests_together_get_the_tokens_they_get_alone() -> None:
         async with running(build_workshop()) as workshop:
             alone.append(await workshop.engine.infer(request))
     for chunk_tokens in (1, 7, 64):
-        scheduler = SchedulerConfig(prefill_chunk_tokens=chunk_tokens, active_decode_prefill_chunk=chunk_tokens)
+        scheduler = SchedulerConfig(
+            prefill_chunk_tokens=chunk_tokens, active_decode_prefill_chunk=chunk_tokens
+        )
         async with running(build_workshop(scheduler=scheduler)) as workshop:
             together = await asyncio.gather(*map(workshop.engine.infer, requests))
         assert together == alone

@@ -244,7 +244,9 @@ async def test_when_nothing_works_every_request_fails_and_the_engine_lives_on() 
         answers = await asyncio.gather(
             *(workshop.engine.infer(ask(name)) for name in "abc"), return_exceptions=True
         )
-        assert all(isinstance(answer, InternalError) and "device is gone" in str(answer) for answer in answers)
+        assert all(
+            isinstance(answer, InternalError) and "device is gone" in str(answer) for answer in answers
+        )
         executor.before_step = None
         assert (await workshop.engine.infer(ask("d"))).finish_reason is FinishReason.LENGTH
 

@@ -42,7 +42,11 @@ def test_every_array_has_the_type_the_runtime_reads() -> None:
     assert all(array.flags.c_contiguous for array in arrays)
     columns = build_sampling_batch([INSTRUCTION])
     assert (columns.temperature.dtype, columns.top_p.dtype, columns.min_p.dtype) == (np.float32,) * 3
-    assert (columns.top_k.dtype, columns.position.dtype, columns.seed.dtype) == (np.int32, np.int32, np.uint64)
+    assert (columns.top_k.dtype, columns.position.dtype, columns.seed.dtype) == (
+        np.int32,
+        np.int32,
+        np.uint64,
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 40)), min_size=1, max_size=20))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ferrum.core.arrays import FloatArray
-from ferrum.core.errors import ModelError
+from ferrum.core.errors import InvalidConfig, ModelError
 from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart, StepPlan
 from ferrum.execution.executor import ResolvedModelPlan
 from ferrum.execution.plan_executor import PlanExecutor
@@ -92,12 +92,25 @@ def test_the_self_test_refuses_logits_that_are_not_finite(bad: float) -> None:
 
 def test_the_self_test_refuses_a_runtime_that_breaks_its_promise_to_repeat() -> None:
     with pytest.raises(ModelError, match="different logits"):
-        _executor(_RuntimeOfLogits([1, 2, 3], [1, 2, 3.0000002])).prepare_startup()
+        _executor(_RuntimeOfLogits(*[[1, 2, 3]] * 4, [1, 2, 3.0000002])).prepare_startup()
 
 
 def test_a_runtime_that_promises_no_repetition_need_not_repeat() -> None:
-    runtime = _RuntimeOfLogits([1, 2, 3], [1, 2, 3.0000002], keeps_same_tokens_law=False)
+    runtime = _RuntimeOfLogits(*[[1, 2, 3]] * 4, [1, 2, 3.0000002], keeps_same_tokens_law=False)
     _executor(runtime).prepare_startup()
+
+
+def test_a_sampler_of_ones_own_chooses_from_the_logits() -> None:
+    class Least:
+        def choose(self, logits: FloatArray, sampling: SamplingInstruction) -> int:
+            return int(logits.argmin())
+
+    runtime = _RuntimeOfLogits([0, 5, 1], [9, 5, 0])
+    executor = PlanExecutor(runtime, ResolvedModelPlan("test", 64), sampler=Least())
+    assert executor.execute(PLAN).tokens == (SampledToken("a", 0), SampledToken("b", 2))
+    assert executor.execute(StepPlan(PLAN.parts[1:2])).tokens == ()
+    with pytest.raises(InvalidConfig, match="logit_digests"):
+        PlanExecutor(runtime, ResolvedModelPlan("test", 64), LogitsDetail.DIGEST, Least())
 
 
 def test_close_is_idempotent_and_abort_is_passed_on() -> None:

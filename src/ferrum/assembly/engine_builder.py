@@ -1,0 +1,245 @@
+"""Puts an engine together from named, pre-built and default parts, and starts it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
+
+from ferrum.assembly.component_config import ComponentConfig
+from ferrum.assembly.component_registry import ComponentRegistry, ComponentTable
+from ferrum.assembly.default_components import default_registry
+from ferrum.assembly.model_loading import LoadedModel, LoadOptions, load_model
+from ferrum.assembly.resource_authority import compose_cache
+from ferrum.cache.cache_manager import CacheManager
+from ferrum.core.config import EngineConfig
+from ferrum.core.errors import InvalidConfig, UnknownComponent
+from ferrum.core.events import Observer
+from ferrum.core.ledger import LifecycleLedger
+from ferrum.engine.engine import ContinuousBatchEngine, EngineTokenizer
+from ferrum.engine.input_processor import ChatEncoder
+from ferrum.execution.executor import Executor
+from ferrum.sampling.sampler import Sampler
+from ferrum.weights.progress_reporter import ProgressReporter, SilentReporter
+
+_log = logging.getLogger("ferrum.assembly")
+_Component = TypeVar("_Component")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSources:
+    """Where a model comes from and how it is to be loaded."""
+
+    argument: str
+    options: LoadOptions
+    reporter: ProgressReporter
+
+
+@dataclass(frozen=True, slots=True)
+class DefinedModel:
+    """A model that is loaded already, with the sources it came from. Tokenizer and executor share it."""
+
+    sources: ModelSources
+    model: LoadedModel
+
+
+class EngineBuilder:
+    """Collects choices, then ``build`` makes one engine. Setters return the builder; nothing is made before build.
+
+    Without choices: the model's tokenizer and executor when there is a model, stubs when there is none; the
+    ``multinomial`` sampler; ``paged`` KV blocks; always the continuous-batching scheduler.
+    """
+
+    def __init__(self, config: EngineConfig | None = None, registry: ComponentRegistry | None = None) -> None:
+        self.config = config or EngineConfig()
+        self.registry = registry or default_registry()
+        self.options: Mapping[str, Any] = {}
+        self.model_sources: ModelSources | None = None
+        self.defined_model: DefinedModel | None = None
+        self.names: dict[str, str] = {}
+        self.tokenizer: EngineTokenizer | None = None
+        self.chat_encoder: ChatEncoder | None = None
+        self.sampler: Sampler | None = None
+        self.kv_cache: CacheManager | None = None
+        self.executor: Executor | None = None
+        self.scheduler: object | None = None
+        self.observers: list[Observer] = []
+
+    def with_options(self, options: Mapping[str, Any]) -> Self:
+        """Free settings of components; ``model_path`` names a model when there are no model sources."""
+        self.options = dict(options)
+        return self
+
+    def with_model_sources(self, sources: ModelSources) -> Self:
+        """Loads this model in ``build``; a defined model set before is forgotten."""
+        self.model_sources, self.defined_model = sources, None
+        return self
+
+    def with_defined_model(self, defined: DefinedModel) -> Self:
+        self.model_sources, self.defined_model = defined.sources, defined
+        return self
+
+    def with_name(self, kind: str, name: str) -> Self:
+        """Chooses a part by its name in the registry; ``kind`` is tokenizer, sampler, scheduler, kv_cache or executor."""
+        if kind not in _KINDS:
+            raise UnknownComponent("kind of component", kind, _KINDS)
+        self.names[kind] = name
+        return self
+
+    def with_tokenizer(self, tokenizer: EngineTokenizer, chat_encoder: ChatEncoder | None = None) -> Self:
+        self.tokenizer, self.chat_encoder = tokenizer, chat_encoder
+        return self
+
+    def with_sampler(self, sampler: Sampler) -> Self:
+        self.sampler = sampler
+        return self
+
+    def with_scheduler(self, scheduler: object) -> Self:
+        """Stored and then refused by ``build``: the scheduler comes from ``config.scheduler``."""
+        self.scheduler = scheduler
+        return self
+
+    def with_kv_cache(self, kv_cache: CacheManager) -> Self:
+        self.kv_cache = kv_cache
+        return self
+
+    def with_executor(self, executor: Executor) -> Self:
+        self.executor = executor
+        return self
+
+    def with_observer(self, observer: Observer) -> Self:
+        self.observers.append(observer)
+        return self
+
+    def build(self) -> ContinuousBatchEngine:
+        """Makes the parts, then the engine, then proves that it works, and only then hands it out.
+
+        Raises InvalidConfig (a choice that is not accepted, a mixture of resource authorities), UnknownComponent,
+        or what loading and start-up raise. Whatever fails, nothing is left running.
+        """
+        self._refuse_scheduler_overrides()
+        components = self._load_model(self._component_config())
+        tokenizer = self._make_tokenizer(components)
+        components = replace(components, sampler=self._make_sampler(components))
+        executor = self._make_executor(components)
+        try:
+            engine = self._compose(components, tokenizer, executor)
+        except BaseException:
+            executor.close()
+            raise
+        return _start(engine, executor)
+
+    @property
+    def is_model_mode(self) -> bool:
+        return self.model_sources is not None or isinstance(self.options.get("model_path"), str)
+
+    def resolve_name(self, kind: str) -> str:
+        """The name a part of this kind is looked up by: the chosen one, or the default."""
+        return self.names.get(kind) or (_MODEL_NAMES if self.is_model_mode else _STUB_NAMES)[kind]
+
+    def _refuse_scheduler_overrides(self) -> None:
+        if self.scheduler is not None or "scheduler" in self.names:
+            raise InvalidConfig("scheduler", "overrides are not accepted; set config.scheduler instead")
+
+    def _component_config(self) -> ComponentConfig:
+        return ComponentConfig(engine=self.config, ledger=LifecycleLedger(), options=dict(self.options))
+
+    def _load_model(self, components: ComponentConfig) -> ComponentConfig:
+        """The model, loaded once for tokenizer and executor; not at all when both are there already."""
+        if self.defined_model is not None:
+            return replace(components, model=self.defined_model.model)
+        if self.tokenizer is not None and self.executor is not None:
+            return components
+        sources = self.model_sources
+        path = components.get_string_option("model_path")
+        if sources is None and path is not None:
+            sources = ModelSources(path, LoadOptions(engine=self.config), SilentReporter())
+        if sources is None:
+            return components
+        return replace(components, model=load_model(sources.argument, sources.options, sources.reporter))
+
+    def _make_tokenizer(self, components: ComponentConfig) -> EngineTokenizer:
+        if self.tokenizer is not None:
+            return self.tokenizer
+        return self._create("tokenizer", self.registry.tokenizers, components)
+
+    def _make_sampler(self, components: ComponentConfig) -> Sampler | None:
+        """None when the runtime's own sampler does what was chosen."""
+        if self.sampler is not None:
+            return self.sampler
+        name = self.resolve_name("sampler")
+        return None if name == "multinomial" else self.registry.samplers.get(name).create(components)
+
+    def _make_executor(self, components: ComponentConfig) -> Executor:
+        if self.executor is None:
+            return self._create("executor", self.registry.executors, components)
+        if components.sampler is not None:
+            raise InvalidConfig("sampler", "a pre-built executor brings its own; give it the sampler instead")
+        return self.executor
+
+    def _create(
+        self, kind: str, table: ComponentTable[_Component], components: ComponentConfig
+    ) -> _Component:
+        """Makes a part by name. Without a model, one that cannot be made becomes a stub, with a warning."""
+        name = self.resolve_name(kind)
+        factory = table.get(name)
+        try:
+            return factory.create(components)
+        except Exception as error:
+            if self.is_model_mode:
+                raise InvalidConfig(kind, f"{name!r} cannot be made: {error}") from error
+            _log.warning("%s %r cannot be made (%s); the stub takes its place", kind, name, error)
+            return table.get("stub").create(components)
+
+    def _compose(
+        self, components: ComponentConfig, tokenizer: EngineTokenizer, executor: Executor
+    ) -> ContinuousBatchEngine:
+        def make_kv_cache() -> CacheManager:
+            with_capacity = replace(components, capacity=executor.capacity)
+            return self.registry.kv_caches.get(self.resolve_name("kv_cache")).create(with_capacity)
+
+        return ContinuousBatchEngine(
+            config=self.config,
+            tokenizer=tokenizer,
+            chat_encoder=self._chat_encoder(components),
+            executor=executor,
+            cache=compose_cache(
+                executor,
+                components.ledger,
+                override=self.kv_cache,
+                override_name=self.names.get("kv_cache"),
+                make_kv_cache=make_kv_cache,
+            ),
+            make_scheduler=self.registry.schedulers.get("continuous").create(components),
+            observers=self.observers,
+        )
+
+    def _chat_encoder(self, components: ComponentConfig) -> ChatEncoder | None:
+        if self.tokenizer is not None:
+            return self.chat_encoder
+        model = components.model
+        return model.encode_chat if model is not None and model.chat_template is not None else None
+
+
+_KINDS = ("tokenizer", "sampler", "scheduler", "kv_cache", "executor")
+_STUB_NAMES = {"tokenizer": "stub", "sampler": "multinomial", "kv_cache": "paged", "executor": "stub"}
+_MODEL_NAMES = {"tokenizer": "huggingface", "sampler": "multinomial", "kv_cache": "paged", "executor": "llm"}
+
+
+def _start(engine: ContinuousBatchEngine, executor: Executor) -> ContinuousBatchEngine:
+    """Runs the executor's start-up check once; the engine is handed out only when it passed."""
+    try:
+        executor.prepare_startup()
+    except BaseException:
+        _shut_down(engine.close)
+        raise
+    return engine
+
+
+def _shut_down(close: Callable[[float], None]) -> None:
+    """The start-up error is what the caller must see, so one on the way out is only logged."""
+    try:
+        close(0.0)
+    except Exception:
+        _log.exception("shutting down after a failed start failed too")

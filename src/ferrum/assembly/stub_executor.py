@@ -1,0 +1,48 @@
+"""An executor for an engine without a model: every logit is zero."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ferrum.assembly.stub_tokenizer import STUB_VOCABULARY_SIZE
+from ferrum.core.step import SampledToken, StepPlan, StepResult
+from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
+from ferrum.sampling.sampler import MultinomialSampler, Sampler
+
+_CONTEXT_LENGTH = 2048
+_BLOCK_TOKENS = 32
+
+
+class StubExecutor:
+    """Engine-managed: it holds nothing for a request. Chooses token 0 greedily, any token at a temperature."""
+
+    resource_authority = ResourceAuthority.ENGINE_MANAGED
+    resolved_plan: ResolvedModelPlan | None = None
+
+    def __init__(self, num_sequences: int, sampler: Sampler | None = None) -> None:
+        self._sampler = sampler or MultinomialSampler()
+        self._logits = np.zeros(STUB_VOCABULARY_SIZE, dtype=np.float32)
+        self.capacity = ExecutorCapacity(
+            num_blocks=num_sequences * _CONTEXT_LENGTH // _BLOCK_TOKENS,
+            block_tokens=_BLOCK_TOKENS,
+            context_length=_CONTEXT_LENGTH,
+            vocabulary_size=STUB_VOCABULARY_SIZE,
+        )
+
+    def prepare_startup(self) -> None:
+        """Nothing can be wrong with zeros."""
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        return StepResult(
+            tuple(
+                SampledToken(part.request_id, self._sampler.choose(self._logits, part.sampling))
+                for part in plan.parts
+                if part.sampling is not None
+            )
+        )
+
+    def abort(self) -> None:
+        """A step ends at once anyway."""
+
+    def close(self) -> None:
+        """Holds nothing."""

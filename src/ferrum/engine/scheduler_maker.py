@@ -1,0 +1,23 @@
+"""How an engine gets the scheduler it will own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ferrum.cache.cache_manager import CacheManager
+from ferrum.core.config import SchedulerConfig
+from ferrum.core.events import Observers
+from ferrum.scheduling.scheduler import ContinuousBatchScheduler
+
+
+class SchedulerMaker(Protocol):
+    """Called once by the engine, with its own cache, observers and clock. The scheduler's class is one."""
+
+    def __call__(
+        self,
+        config: SchedulerConfig,
+        cache: CacheManager,
+        observers: Observers,
+        clock: Callable[[], float],
+    ) -> ContinuousBatchScheduler: ...

@@ -1,0 +1,30 @@
+"""Samplers an executor may be given in place of the runtime's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from ferrum.core.arrays import FloatArray
+from ferrum.core.step import SamplingInstruction
+from ferrum.sampling.reference_sampler import choose
+
+
+class Sampler(Protocol):
+    """Chooses a token from one row of logits [vocabulary], by the instruction alone: no state, no other rows."""
+
+    def choose(self, logits: FloatArray, sampling: SamplingInstruction) -> int: ...
+
+
+class MultinomialSampler:
+    """What the request asks for; the same arithmetic as the runtime's own sampler."""
+
+    def choose(self, logits: FloatArray, sampling: SamplingInstruction) -> int:
+        return choose(logits, sampling)
+
+
+class GreedySampler:
+    """The most likely token, whatever temperature the request asks for."""
+
+    def choose(self, logits: FloatArray, sampling: SamplingInstruction) -> int:
+        return choose(logits, replace(sampling, temperature=0.0))

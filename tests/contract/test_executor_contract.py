@@ -1,0 +1,134 @@
+"""What every Executor promises, checked on each one there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ferrum.assembly.stub_executor import StubExecutor
+from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
+from ferrum.execution.executor import Executor, ResolvedModelPlan, ResourceAuthority
+from ferrum.execution.plan_executor import PlanExecutor
+from ferrum.execution.reference_choice import choose_tokens
+from ferrum.models.architectures import build_plan
+from ferrum.runtimes.native import NativeRuntime
+from ferrum.runtimes.numpy_interpreter import InterpreterMode, NumpyInterpreter
+from ferrum.runtimes.protocol import Runtime, StepAborted
+from ferrum.testing.scripted_executor import ScriptedExecutor
+from ferrum.weights.checkpoint import open_checkpoint
+from tiny_models import write_tiny_llama
+
+GREEDY = SamplingInstruction(0.0, 0, 1.0, 0.0, seed=0, position=0)
+DRAWN = SamplingInstruction(1.0, 20, 0.9, 0.01, seed=2**63 + 5, position=0)
+
+
+def _on_tiny_llama(folder: Path, make: Callable[..., Runtime]) -> PlanExecutor:
+    with open_checkpoint(write_tiny_llama(folder / "tiny.gguf")) as checkpoint:
+        runtime = make(build_plan(checkpoint, None), checkpoint.tensors, num_blocks=16)
+    return PlanExecutor(runtime, ResolvedModelPlan("tiny", 64))
+
+
+def _exact_interpreter(*arguments: object, num_blocks: int) -> NumpyInterpreter:
+    return NumpyInterpreter(*arguments, num_blocks, InterpreterMode.QUANTISED_EXACT, choose_tokens)  # type: ignore[arg-type]
+
+
+EXECUTORS: dict[str, Callable[[Path], Executor]] = {
+    "scripted": lambda folder: ScriptedExecutor(),
+    "scripted, engine-managed": lambda folder: ScriptedExecutor(
+        resource_authority=ResourceAuthority.ENGINE_MANAGED
+    ),
+    "stub": lambda folder: StubExecutor(num_sequences=2),
+    "interpreter": lambda folder: _on_tiny_llama(folder, _exact_interpreter),
+    "native": lambda folder: _on_tiny_llama(folder, NativeRuntime),
+}
+
+
+@pytest.fixture(params=EXECUTORS)
+def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
+    executor = EXECUTORS[request.param](tmp_path)
+    executor.prepare_startup()
+    yield executor
+    executor.close()
+
+
+def _parts(
+    name: str, tokens: list[int], chunk: int, blocks: tuple[int, ...], sampling: SamplingInstruction
+) -> list[SequencePart]:
+    """The sequence in chunks; only the last chooses."""
+    instruction = SamplingInstruction(
+        sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed, len(tokens)
+    )
+    return [
+        SequencePart(
+            name,
+            tuple(tokens[start : start + chunk]),
+            start,
+            blocks,
+            instruction if start + chunk >= len(tokens) else None,
+        )
+        for start in range(0, len(tokens), chunk)
+    ]
+
+
+def _answer(executor: Executor, parts: list[SequencePart]) -> int:
+    for part in parts[:-1]:
+        assert executor.execute(StepPlan((part,))).tokens == ()
+    (token,) = executor.execute(StepPlan((parts[-1],))).tokens
+    return token.token_id
+
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+BLOCKS = (0, 1, 2)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN])
+def test_chunks_do_not_matter(executor: Executor, sampling: SamplingInstruction) -> None:
+    answers = {_answer(executor, _parts("a", TOKENS, chunk, BLOCKS, sampling)) for chunk in (1, 3, 8)}
+    assert len(answers) == 1
+    assert 0 <= answers.pop() < executor.capacity.vocabulary_size
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN])
+def test_company_does_not_matter(executor: Executor, sampling: SamplingInstruction) -> None:
+    alone = _answer(executor, _parts("a", TOKENS, 8, BLOCKS, sampling))
+    (other,) = _parts("b", [8, 8, 8], 8, (5,), DRAWN)
+    (silent, _) = _parts("c", [7] * 6, 3, (6, 7), GREEDY)
+    (part,) = _parts("a", TOKENS, 8, (3, 9, 4), sampling)
+    result = executor.execute(StepPlan((other, silent, part)))
+    assert [token.request_id for token in result.tokens] == ["b", "a"]
+    assert result.tokens[1].token_id == alone
+
+
+def test_a_step_may_be_repeated(executor: Executor) -> None:
+    parts = _parts("a", TOKENS, 4, BLOCKS, DRAWN)
+    first = _answer(executor, parts)
+    assert _answer(executor, parts[1:]) == first
+    assert _answer(executor, parts) == first
+
+
+def test_another_sequence_in_the_same_blocks_leaves_no_trace(executor: Executor) -> None:
+    first = _answer(executor, _parts("a", TOKENS, 8, BLOCKS, DRAWN))
+    _answer(executor, _parts("b", [9] * 10, 10, BLOCKS, DRAWN))
+    assert _answer(executor, _parts("a", TOKENS, 8, BLOCKS, DRAWN)) == first
+
+
+def test_an_abort_between_steps_costs_at_most_the_next_step(executor: Executor) -> None:
+    parts = _parts("a", TOKENS, 8, BLOCKS, GREEDY)
+    expected = _answer(executor, parts)
+    executor.abort()
+    try:
+        assert _answer(executor, parts) == expected
+    except StepAborted:
+        assert _answer(executor, parts) == expected
+
+
+def test_a_plan_runtime_executor_shows_its_plan(executor: Executor) -> None:
+    has_plan = executor.resolved_plan is not None
+    assert has_plan == (executor.resource_authority is ResourceAuthority.PLAN_RUNTIME)
+
+
+def test_close_may_be_repeated(executor: Executor) -> None:
+    executor.close()
+    executor.close()
