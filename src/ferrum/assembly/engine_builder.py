@@ -45,7 +45,7 @@ class DefinedModel:
 
 
 class EngineBuilder:
-    """Collects choices, then ``build`` makes one engine. Setters return the builder; nothing is made before build.
+    """Collects choices; ``build`` makes the engine, and nothing is made before. Setters return the builder.
 
     Without choices: the model's tokenizer and executor when there is a model, stubs when there is none; the
     ``multinomial`` sampler; ``paged`` KV blocks; always the continuous-batching scheduler.
@@ -81,7 +81,7 @@ class EngineBuilder:
         return self
 
     def with_name(self, kind: str, name: str) -> Self:
-        """Chooses a part by its name in the registry; ``kind`` is tokenizer, sampler, scheduler, kv_cache or executor."""
+        """Chooses a part by its name in the registry; the kinds are those of ``names``."""
         if kind not in _KINDS:
             raise UnknownComponent("kind of component", kind, _KINDS)
         self.names[kind] = name
@@ -115,8 +115,8 @@ class EngineBuilder:
     def build(self) -> ContinuousBatchEngine:
         """Makes the parts, then the engine, then proves that it works, and only then hands it out.
 
-        Raises InvalidConfig (a choice that is not accepted, a mixture of resource authorities), UnknownComponent,
-        or what loading and start-up raise. Whatever fails, nothing is left running.
+        Raises InvalidConfig (a choice that is not accepted, a mixture of resource authorities),
+        UnknownComponent, or what loading and start-up raise. Whatever fails, nothing is left running.
         """
         self._refuse_scheduler_overrides()
         components = self._load_model(self._component_config())

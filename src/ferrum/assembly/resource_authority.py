@@ -21,9 +21,9 @@ def compose_cache(
 ) -> CacheManager:
     """The bookkeeping of KV blocks that fits the executor's authority.
 
-    Plan-runtime: the arena is the executor's, so its blocks are counted as they are. Engine-managed: the override,
-    or a new cache by name, as long as the executor can address its blocks. Raises InvalidConfig for what does not
-    fit; for a plan-runtime executor that is before ``make_kv_cache`` is called.
+    Plan-runtime: the arena is the executor's, so its blocks are counted as they are. Engine-managed: the
+    override, or a new cache by name, as long as the executor can address its blocks. Raises InvalidConfig for
+    what does not fit; for a plan-runtime executor that is before ``make_kv_cache`` is called.
     """
     if executor.resource_authority is ResourceAuthority.ENGINE_MANAGED:
         return _addressable(override or make_kv_cache(), executor.capacity)

@@ -14,7 +14,7 @@ _BLOCK_TOKENS = 32
 
 
 class StubExecutor:
-    """Engine-managed: it holds nothing for a request. Chooses token 0 greedily, any token at a temperature."""
+    """Engine-managed: holds nothing for a request. Greedily it chooses token 0, else any token."""
 
     resource_authority = ResourceAuthority.ENGINE_MANAGED
     resolved_plan: ResolvedModelPlan | None = None

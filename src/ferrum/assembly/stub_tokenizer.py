@@ -8,7 +8,7 @@ STUB_VOCABULARY_SIZE = 32_000
 
 
 class StubTokenizer:
-    """The i-th word of a text is token i modulo the vocabulary; token N reads "token_N". No special tokens."""
+    """Word i of a text is token i modulo the vocabulary; token N reads "token_N". No special tokens."""
 
     eos_ids: Collection[int] = ()
     control_ids: Collection[int] = ()

@@ -36,8 +36,8 @@ class BlockLease:
 class BlockPool:
     """``num_blocks`` blocks with ids 0 to num_blocks − 1; always hands out the lowest free ids.
 
-    Mutated by the engine's thread only. Lowest-first makes a run's block ids a function of its requests, so a trace
-    can be replayed.
+    Mutated by the engine's thread only. Lowest-first makes a run's block ids a function of its requests, so a
+    trace can be replayed.
     """
 
     def __init__(self, num_blocks: int, ledger: LifecycleLedger) -> None:

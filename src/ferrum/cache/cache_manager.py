@@ -19,8 +19,8 @@ class _BlockTable:
 class CacheManager:
     """Grows a request's blocks with its tokens and gives them back together.
 
-    Mutated by the engine's thread only. Growth is all or nothing: when the pool cannot give every block that is
-    needed, nothing changes.
+    Mutated by the engine's thread only. Growth is all or nothing: when the pool cannot give every block that
+    is needed, nothing changes.
     """
 
     def __init__(self, pool: BlockPool, block_tokens: int) -> None:

@@ -17,12 +17,12 @@ class SchedulerConfig:
     """Who runs, who waits and how much one step may do.
 
     max_running_requests        most requests that share a step
-    max_waiting_requests        most requests that wait beside the running ones; one more is refused with QueueFull
-    max_waiting_tokens          most prompt tokens of all waiting requests together (one request may always wait)
+    max_waiting_requests        most requests that wait beside the running ones; more are refused (QueueFull)
+    max_waiting_tokens          most prompt tokens of all waiting requests together; a single one may wait
     max_num_batched_tokens      most tokens one step computes, decodes included
     prefill_chunk_tokens        most prompt tokens of one request in one step
     active_decode_prefill_chunk most prompt tokens of all requests in a step that also decodes
-    expected_output_tokens      KV room promised to a request that names no max_tokens when it is admitted; if it
+    expected_output_tokens      KV room promised on admission to a request that names no max_tokens; if it
                                 writes more, the youngest request may have to be preempted
     """
 

@@ -123,7 +123,7 @@ class ContextLengthExceeded(InvalidRequest):
 
 
 class ChatTemplateError(InvalidRequest):
-    """The model has no chat template, or its template refused these messages (``problem`` is its own text)."""
+    """No chat template, or the template refused these messages (``problem`` is its own text)."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, param="messages")
@@ -138,7 +138,7 @@ class DuplicateRequest(InvalidRequest):
 
 
 class QueueFull(FerrumError):
-    """The waiting queue holds its limit (in ``unit``: requests or tokens); the request was refused without work."""
+    """The waiting queue holds its limit of ``unit`` (requests or tokens); refused without work."""
 
     def __init__(self, waiting: int, limit: int, retry_after_s: float, unit: str = "requests") -> None:
         super().__init__(f"queue is full: {waiting} {unit} wait and the limit is {limit}; retry later")

@@ -1,6 +1,6 @@
 """What happens in the engine, as values, and who may watch.
 
-The engine owns no counters and writes no files: it tells its observers. Times are seconds of a monotonic clock.
+The engine owns no counters and writes no files: it tells its observers. Times are seconds.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RequestFinished:
 
 @dataclass(frozen=True, slots=True)
 class OutstandingAtClose:
-    """Our bug: a request ended and still held ``outstanding`` units of the named resources (a resource leak)."""
+    """Our bug, a resource leak: a request ended and still held these units of these resources."""
 
     request_id: str
     outstanding: dict[str, int]
@@ -126,13 +126,13 @@ Event = (
 
 
 class Observer(Protocol):
-    """Watches. Called on the thread where the thing happened; must be quick and may be called by several threads."""
+    """Watches. Called where the thing happened, on any thread, sometimes under a lock: must be quick."""
 
     def on(self, event: Event) -> None: ...
 
 
 class Observers:
-    """Tells every observer; one that raises is logged and left out from then on, so that watching cannot hurt."""
+    """Tells every observer; one that raises is logged and left out from then on, so it cannot hurt."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)

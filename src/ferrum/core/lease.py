@@ -18,8 +18,8 @@ class LeaseState(Enum):
 class Lease:
     """``amount`` units of ``resource`` held by ``owner``, counted in the ledger.
 
-    Life: reserved (when built), then either rolled back, or committed and later released. Any other order is a bug
-    of ours. A lease destroyed while it still holds something is counted in the ledger and warned about
+    Life: reserved (when built), then either rolled back, or committed and later released. Any other order is
+    a bug of ours. A lease destroyed while it still holds something is counted in the ledger and warned about
     (ResourceWarning); what it held stays outstanding, so the leak shows.
     """
 
@@ -54,7 +54,7 @@ class Lease:
         self._ledger.rollback(self.owner, self.resource, self.amount)
 
     def consume(self) -> None:
-        """Gives everything back from either live state: the one call for a path that ends a request anywhere."""
+        """Gives everything back from either live state, for a path that ends a request anywhere."""
         if self._state is LeaseState.RESERVED:
             self.rollback()
         else:
@@ -71,7 +71,7 @@ class Lease:
         if getattr(self, "_state", LeaseState.RELEASED) in (LeaseState.RESERVED, LeaseState.COMMITTED):
             self._ledger.record_dropped_lease()
             warnings.warn(
-                f"lease of {self.amount} {self.resource} by {self.owner} was dropped while {self._state.value}",
+                f"{self.owner} dropped a lease of {self.amount} {self.resource} while {self._state.value}",
                 ResourceWarning,
                 stacklevel=2,
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ResourceCounts:
-    """The life of one resource under one owner, in units of that resource. ``underflow``: returned but never held."""
+    """The life of one resource under one owner, in its units. ``underflow``: returned but never held."""
 
     resource: str
     reserved: int

@@ -1,7 +1,8 @@
 """Brings what a step produced to those who wait for it, on whichever thread they wait.
 
-Callers of an asyncio loop get one wake-up per step and loop, however many answers the step moved. What a loop has
-not fetched yet is joined, so a loop that is busy never costs memory without end, and never blocks the engine.
+Callers of an asyncio loop get one wake-up per step and loop, however many answers the step moved. What a loop
+has not fetched yet is joined, so a loop that is busy never costs memory without end, and never blocks the
+engine.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Outlet(Protocol):
 
 
 class LoopMailbox:
-    """What waits to be delivered on one asyncio loop; filled by the engine's thread, emptied by the loop's."""
+    """What waits to be delivered on one asyncio loop: the engine's thread fills it, the loop empties it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_loop_lost: Callable[[Outlet], None]) -> None:
         self._loop = loop

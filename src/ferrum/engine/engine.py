@@ -48,10 +48,10 @@ class EngineTokenizer(PromptTokenizer, DecodingTokenizer, Protocol):
 class ContinuousBatchEngine:
     """Runs many requests together, each with the same tokens it would get alone.
 
-    Any number of asyncio loops and threads may use one engine. Every door raises InvalidRequest (and its kinds),
-    QueueFull or EngineClosed for a request that is not taken. Leaving a door early (a cancelled task, a closed or
-    dropped stream) cancels the request within a step. The engine is ready when it is built: the builder has run
-    ``executor.prepare_startup``.
+    Any number of asyncio loops and threads may use one engine. Every door raises InvalidRequest (and its
+    kinds), QueueFull or EngineClosed for a request that is not taken. Leaving a door early (a cancelled task,
+    a closed or dropped stream) cancels the request within a step. The engine is ready when it is built: the
+    builder has run ``executor.prepare_startup``.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ContinuousBatchEngine:
 
     @property
     def death_reason(self) -> str | None:
-        """Why the engine can no longer answer (its thread died, or a step does not end); None while it can."""
+        """Why the engine no longer answers (its thread died, a step does not end); None while it does."""
         if self._steps.death_reason is not None:
             return self._steps.death_reason
         if self._steps.seconds_in_step > self._config.stall_after_s:
@@ -125,7 +125,7 @@ class ContinuousBatchEngine:
         return ResultStream(channel, on_leave=lambda: self._steps.cancel(active))
 
     async def infer_stream(self, request: InferenceRequest) -> AsyncGenerator[StreamChunk, None]:
-        """Streams one answer; the last chunk carries the result. Closing the generator cancels the request."""
+        """Streams one answer; the last chunk carries the result. Closing the stream cancels the request."""
         async with await self.open_stream(request) as stream:
             async for chunk in stream:
                 yield chunk
@@ -133,8 +133,8 @@ class ContinuousBatchEngine:
     def generate(self, requests: Sequence[InferenceRequest]) -> list[InferenceResult]:
         """Answers many requests together, in their order, without asyncio.
 
-        All are checked before the first one runs. More of them than the queue holds are fed in as room comes. The
-        first failure cancels the others and is raised.
+        All are checked before the first one runs. More of them than the queue holds are fed in as room comes.
+        The first failure cancels the others and is raised.
         """
         specs = [self._inputs.prepare(request) for request in requests]
         started: list[tuple[ActiveRequest, ThreadOutlet]] = []
@@ -147,7 +147,7 @@ class ContinuousBatchEngine:
                 self._steps.cancel(active)
 
     def cancel(self, request_id: str) -> bool:
-        """Ends an active request; its caller gets what there is, with finish reason CANCELLED. False: not active."""
+        """Ends an active request; its caller gets what there is, reason CANCELLED. False: not active."""
         active = self._steps.find(request_id)
         if active is not None:
             self._steps.cancel(active)
@@ -178,9 +178,10 @@ class ContinuousBatchEngine:
         await asyncio.to_thread(self.close, drain_s)
 
     def close(self, drain_s: float | None = None) -> None:
-        """Takes no new requests, gives the active ones ``drain_s`` seconds to end, cancels the rest, frees all.
+        """Takes no new requests, gives the active ones ``drain_s`` seconds, cancels the rest, frees all.
 
-        ``drain_s`` None means the configured time. Idempotent; a second call with less time cuts the first short.
+        ``drain_s`` None means the configured time. Idempotent; a second call with less time cuts the first
+        short.
         """
         self._steps.close(self._config.shutdown_drain_s if drain_s is None else drain_s)
         self._workers.shutdown()
@@ -206,7 +207,7 @@ class ContinuousBatchEngine:
 
     @contextmanager
     def _place(self, request_id: str) -> Iterator[None]:
-        """A place for the request while it is checked; given back when it is refused, or its caller leaves."""
+        """A place for the request while it is checked; given back when it is refused or its caller leaves."""
         self._steps.open(request_id)
         try:
             yield

@@ -24,7 +24,8 @@ class PromptTokenizer(Protocol):
 class InputProcessor:
     """Turns prompts into a SequenceSpec. Stateless; any thread may call it.
 
-    ``capacity``: tokens that prompt and output may have together. ``vocabulary_size``: ids the model can read.
+    ``capacity``: tokens that prompt and output may have together. ``vocabulary_size``: ids the model can
+    read.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class InputProcessor:
     def prepare(self, request: InferenceRequest) -> SequenceSpec:
         """The request's tokens, budget and seed.
 
-        An explicit max_tokens is never reduced; a missing one becomes what the context leaves. A missing seed is
-        drawn. Raises InvalidRequest (empty or unreadable prompt), ChatTemplateError, ContextLengthExceeded.
+        An explicit max_tokens is never reduced; a missing one becomes what the context leaves. A missing seed
+        is drawn. Raises InvalidRequest (empty or unreadable prompt), ChatTemplateError,
+        ContextLengthExceeded.
         """
         prompt_ids = tuple(self._encode(request.prompt))
         self._check_ids(prompt_ids)

@@ -1,4 +1,4 @@
-"""From chosen tokens to text that may be shown: stops, end tokens, whole characters. Knows no queues or callers."""
+"""From chosen tokens to text that may be shown: stops, end tokens, whole characters. Knows no callers."""
 
 from __future__ import annotations
 

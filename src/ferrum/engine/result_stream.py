@@ -15,8 +15,9 @@ from ferrum.engine.delivery import End, LoopMailbox
 class StreamChannel:
     """The engine's side of a stream: text that waits for its reader, and the end. Lives on one asyncio loop.
 
-    Holds at most ``capacity`` pieces for a slow reader: after that, new text joins the newest piece, so nothing is
-    lost and the engine never waits. The engine keeps the channel and not the reader, so a reader can be dropped.
+    Holds at most ``capacity`` pieces for a slow reader: after that, new text joins the newest piece, so
+    nothing is lost and the engine never waits. The engine keeps the channel and not the reader, so a reader
+    can be dropped.
     """
 
     def __init__(self, mailbox: LoopMailbox, capacity: int) -> None:
@@ -51,8 +52,8 @@ class StreamChannel:
 class ResultStream:
     """An AsyncIterator of StreamChunk; the last one carries the result. A failure is raised by the iterator.
 
-    Closing the stream, or dropping it, cancels the request (``on_leave``). Giving up one wait for the next chunk (a
-    timeout) does not. Used on the loop that opened it.
+    Closing the stream, or dropping it, cancels the request (``on_leave``). Giving up one wait for the next
+    chunk (a timeout) does not. Used on the loop that opened it.
     """
 
     def __init__(self, channel: StreamChannel, on_leave: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """A snapshot. ``is_ready``: takes new requests. ``problem``: why the engine is dead or stuck, if it is."""
+    """A snapshot. ``is_ready``: takes new requests. ``problem``: why it is dead or stuck, if it is."""
 
     is_ready: bool
     problem: str | None

@@ -1,4 +1,4 @@
-"""The one background thread of an engine: plans a step, runs it, hands out what it produced, and parks when idle."""
+"""The one background thread of an engine: plans a step, runs it, hands out the output, parks when idle."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _log = logging.getLogger("ferrum.engine")
 
 
 class StepLoop:
-    """Owns the active requests. One lock guards them, the scheduler and the slots; it is free while a step runs.
+    """Owns the active requests. One lock guards them, scheduler and slots; it is free while a step runs.
 
-    The thread starts with the first request and never after ``close`` began. Requests join and leave between steps.
-    Every request that was submitted ends exactly once: with a result, or with an error.
+    The thread starts with the first request and never after ``close`` began. Requests join and leave between
+    steps. Every request that was submitted ends exactly once: with a result, or with an error.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class StepLoop:
         return self._active.get(request_id)
 
     def close(self, drain_s: float) -> None:
-        """Takes no more requests, lets the active ones end for ``drain_s`` seconds, cancels the rest, ends the thread.
+        """Takes no more requests, lets the active ones run ``drain_s`` seconds, then cancels them and ends.
 
         A second call with a shorter time cuts the first one short.
         """

@@ -28,8 +28,8 @@ class StepOutcome:
 
 
 class StepRunner:
-    """Calls the executor. A step that raises is repeated part by part: since no result depends on who shares a
-    step, the healthy parts come out the same, and only those that raise alone are failed.
+    """Calls the executor. A step that raises is repeated part by part: since no result depends on who shares
+    a step, the healthy parts come out the same, and only those that raise alone are failed.
     """
 
     def __init__(self, executor: Executor, observers: Observers) -> None:

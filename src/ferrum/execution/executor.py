@@ -1,4 +1,4 @@
-"""What every executor promises: a step plan in, the chosen tokens out. Knows nothing of requests' texts or queues."""
+"""What every executor promises: a step plan in, the chosen tokens out. Knows no texts and no queues."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class ResolvedModelPlan:
 class Executor(Protocol):
     """Runs steps. ``execute`` is called by one thread at a time; ``abort`` by any.
 
-    Running a plan again computes the same thing again: a step that failed or was aborted may simply be repeated.
+    Running a plan again computes the same thing again: a step that failed or was aborted may simply be
+    repeated.
     """
 
     @property
@@ -60,7 +61,8 @@ class Executor(Protocol):
     def execute(self, plan: StepPlan) -> StepResult:
         """Computes the plan; one SampledToken for each part with ``sampling``, in the plan's order.
 
-        Raises StepAborted (runtimes.protocol) when ``abort`` was called meanwhile; anything else is a failure.
+        Raises StepAborted (runtimes.protocol) when ``abort`` was called meanwhile; anything else is a
+        failure.
         """
         ...
 

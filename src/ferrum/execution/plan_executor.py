@@ -20,9 +20,9 @@ _SELF_TEST_TOKENS = 4
 class PlanExecutor:
     """An Executor over a Runtime. The runtime owns weights and KV arena, so the authority is plan-runtime.
 
-    ``logit_detail`` DIGEST makes every chosen token carry the digest of its logits' bits. A ``sampler`` replaces the
-    runtime's own: every row of logits then passes through Python, which is slower. The two exclude each other
-    (InvalidConfig).
+    ``logit_detail`` DIGEST makes every chosen token carry the digest of its logits' bits. A ``sampler``
+    replaces the runtime's own: every row of logits then passes through Python, which is slower. The two
+    exclude each other (InvalidConfig).
     """
 
     resource_authority = ResourceAuthority.PLAN_RUNTIME

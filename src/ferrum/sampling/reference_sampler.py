@@ -19,10 +19,10 @@ def choose(logits: FloatArray, sampling: SamplingInstruction) -> int:
     """The chosen id; ``logits`` is [vocabulary], finite float32.
 
     Temperature, top_p and min_p are read as float32. Greedy (ties: lowest id) when the temperature is 0 or no
-    normal float32, so that its inverse is finite. Otherwise a token weighs exp((logit − highest) / temperature),
-    so that the heaviest weighs exactly 1, and the tokens are cut in this order: min_p drops weights below it; top_k
-    keeps the k heaviest; top_p keeps the shortest run of heaviest tokens whose sum reaches that share of what is
-    left (summed by id, or heaviest first after top_k). Ties: lower id first.
+    normal float32, so that its inverse is finite. Otherwise a token weighs exp((logit − highest) /
+    temperature), so that the heaviest weighs exactly 1, and the tokens are cut in this order: min_p drops
+    weights below it; top_k keeps the k heaviest; top_p keeps the shortest run of heaviest tokens whose sum
+    reaches that share of what is left (summed by id, or heaviest first after top_k). Ties: lower id first.
     """
     temperature, top_p = np.float32(sampling.temperature), float(np.float32(sampling.top_p))
     if temperature < np.finfo(np.float32).tiny:

@@ -11,7 +11,7 @@ from ferrum.sampling.reference_sampler import choose
 
 
 class Sampler(Protocol):
-    """Chooses a token from one row of logits [vocabulary], by the instruction alone: no state, no other rows."""
+    """Chooses a token from one row of logits [vocabulary] by the instruction alone: it has no state."""
 
     def choose(self, logits: FloatArray, sampling: SamplingInstruction) -> int: ...
 

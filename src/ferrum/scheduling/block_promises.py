@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class BlockPromises:
-    """Promises never add up to more than the pool holds, so growth within a promise always finds a free block.
+    """Promises add up to no more than the pool holds, so growth within a promise always finds a block.
 
     Mutated by the scheduler only.
     """
@@ -18,7 +18,7 @@ class BlockPromises:
         return self._num_unpromised
 
     def raise_to(self, request_id: str, num_blocks: int) -> bool:
-        """Promises the request at least ``num_blocks`` in all; False, changing nothing, when they are not there."""
+        """Promises the request at least ``num_blocks`` in all; False, changing nothing, without them."""
         missing = num_blocks - self._promised.get(request_id, 0)
         if missing > self._num_unpromised:
             return False

@@ -35,7 +35,7 @@ class RequestSlots:
 
     @property
     def retry_after_s(self) -> float:
-        """When a place is likely to be free: the mean time between two ends, kept between 1 and 60 seconds."""
+        """When a place is likely to be free: the mean time between two ends, within 1 and 60 seconds."""
         return min(max(self._mean_interval_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
 
     def open(self, request_id: str) -> None:

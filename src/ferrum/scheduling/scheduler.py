@@ -18,12 +18,13 @@ from ferrum.scheduling.waiting_queue import WaitingQueue
 
 
 class ContinuousBatchScheduler:
-    """One StepPlan per iteration: decodes first, then admission, then chunked prefill in what is left of the budget.
+    """One StepPlan per iteration: decodes, then admission, then chunked prefill in the rest of the budget.
 
-    Requests are admitted in the order of their tickets, when the KV room promised to them is there. A request that
-    outgrows its promise when nothing is left preempts the youngest running one, which keeps its generated tokens and
-    its ticket and is computed again later. Because a result never depends on batch or chunk, none of this changes a
-    token. Mutated under the engine's lock only; ``schedule`` costs O(running requests).
+    Requests are admitted in the order of their tickets, when the KV room promised to them is there. A request
+    that outgrows its promise when nothing is left preempts the youngest running one, which keeps its
+    generated tokens and its ticket and is computed again later. Because a result never depends on batch or
+    chunk, none of this changes a token. Mutated under the engine's lock only; ``schedule`` costs O(running
+    requests).
     """
 
     def __init__(
@@ -58,8 +59,8 @@ class ContinuousBatchScheduler:
     def submit(self, request: SequenceSpec, retry_after_s: float = 1.0) -> None:
         """Puts a request at the end of the waiting queue.
 
-        Raises QueueFull when the waiting prompts hold too many tokens, ResourceExhausted for a request that could
-        not even run alone.
+        Raises QueueFull when the waiting prompts hold too many tokens, ResourceExhausted for a request that
+        could not even run alone.
         """
         assert request.request_id not in self._sequences
         assert request.prompt_ids
@@ -85,7 +86,7 @@ class ContinuousBatchScheduler:
         return StepPlan(tuple(parts)) if parts else None
 
     def commit(self, parts: Iterable[SequencePart], tokens: Iterable[SampledToken]) -> None:
-        """Takes note of what was computed and chosen. Planned parts that are not among ``parts`` stay to be done."""
+        """Notes what was computed and chosen. Planned parts that are not among ``parts`` stay to be done."""
         for part in parts:
             self._sequences[part.request_id].num_computed_tokens = part.start_position + len(part.token_ids)
         for token in tokens:
@@ -149,7 +150,7 @@ class ContinuousBatchScheduler:
         return TokenBudget(min(budget.remaining, self._config.active_decode_prefill_chunk))
 
     def _prefill_parts(self, budget: TokenBudget) -> list[SequencePart]:
-        """Half of the budget for the oldest, so that nobody starves; the rest to those nearest their first token."""
+        """Half of the budget to the oldest, so that nobody starves; the rest to those nearest their end."""
         prefilling = [sequence for sequence in self._running if not sequence.is_decoding]
         if not prefilling:
             return []

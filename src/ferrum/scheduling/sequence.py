@@ -14,8 +14,8 @@ _SEED_MASK = 2**64 - 1
 class SequenceSpec:
     """What the scheduler needs to know of a new request.
 
-    ``max_tokens`` is resolved (the context's remainder when the caller named none, then ``is_budget_explicit`` is
-    false), and so is ``seed``.
+    ``max_tokens`` is resolved (the context's remainder when the caller named none, then
+    ``is_budget_explicit`` is false), and so is ``seed``.
     """
 
     request_id: str
@@ -65,16 +65,16 @@ class Sequence:
         return self.num_remaining_tokens == 1 and len(self.token_ids) > len(self._request.prompt_ids)
 
     def tokens_to_promise(self, expected_output_tokens: int) -> int:
-        """Tokens to keep room for on admission: all of an explicit budget, the expected part of a default one.
+        """Tokens to keep room for on admission: an explicit budget, or the expected part of a default one.
 
-        A request that was preempted once is promised everything, so that it is not preempted for growing again.
+        A request that was preempted is promised all of it, so that it need not give way for growing again.
         """
         if self._request.is_budget_explicit or self.num_preemptions:
             return self.max_total_tokens
         return min(self.max_total_tokens, len(self.token_ids) + expected_output_tokens)
 
     def part(self, num_tokens: int, block_table: tuple[int, ...]) -> SequencePart:
-        """The next ``num_tokens`` uncomputed tokens; asks for a new token when it reaches the last known one."""
+        """The next ``num_tokens`` uncomputed tokens; asks for a new one when it reaches the last known."""
         start = self.num_computed_tokens
         end = start + num_tokens
         return SequencePart(

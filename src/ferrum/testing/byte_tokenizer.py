@@ -8,7 +8,7 @@ from ferrum.core.errors import InvalidRequest
 
 
 class ByteTokenizer:
-    """Ids 0 to 255 are bytes, 256 ends an answer, 257 begins a prompt when ``adds_bos``. Speaks like Tokenizer."""
+    """Ids 0 to 255 are bytes, 256 ends an answer, 257 begins a prompt when ``adds_bos``."""
 
     EOS_ID = 256
     BOS_ID = 257

@@ -1,4 +1,4 @@
-"""An executor without a model: it writes tokens where keys and values would go, and chooses from what it reads back."""
+"""An executor without a model: it stores tokens in KV blocks and chooses from what it reads back."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class ScriptedExecutor:
     """Deterministic and strict: a wrong block table, a gap or an overlap in positions changes what is chosen.
 
     ``before_step`` sees every plan first and may block or raise. ``latency_s`` is slept in each step, and
-    ``abort`` ends the sleep with StepAborted. ``num_steps``, ``plans`` (when ``keeps_plans``), ``num_prepared``
-    and ``is_closed`` tell what happened.
+    ``abort`` ends the sleep with StepAborted. ``num_steps``, ``plans`` (when ``keeps_plans``),
+    ``num_prepared`` and ``is_closed`` tell what happened.
     """
 
     def __init__(
@@ -102,7 +102,9 @@ class ScriptedExecutor:
 
     def _sample(self, part: SequencePart, sampling: SamplingInstruction) -> SampledToken:
         num_tokens = part.start_position + len(part.token_ids)
-        assert sampling.position == num_tokens, f"{part.request_id}: chooses {sampling.position} after {num_tokens}"
+        assert sampling.position == num_tokens, (
+            f"{part.request_id}: chooses {sampling.position} after {num_tokens}"
+        )
         history = tuple(self._slots[self._slot(part, position)] for position in range(num_tokens))
         digest = int.from_bytes(hashlib.sha256(repr(history).encode()).digest()[:8], "little")
         return SampledToken(part.request_id, self._choose(part.request_id, history, sampling), digest)

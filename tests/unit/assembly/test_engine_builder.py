@@ -42,9 +42,6 @@ def _sources(argument: str, folder: Path) -> ModelSources:
     )
 
 
-# --- choices ---------------------------------------------------------------------------------------------------
-
-
 def test_a_fresh_builder_has_no_choices_and_the_default_names() -> None:
     builder = EngineBuilder()
     assert builder.names == {}
@@ -92,9 +89,6 @@ def test_an_unknown_kind_of_component_is_named() -> None:
         EngineBuilder().with_name("kvcache", "paged")
 
 
-# --- building --------------------------------------------------------------------------------------------------
-
-
 def test_a_build_without_a_model_answers_with_stubs() -> None:
     engine = EngineBuilder().build()
     request = InferenceRequest(
@@ -114,7 +108,7 @@ def test_scheduler_overrides_are_refused_before_anything_is_made(choose: dict[st
         builder.with_name("scheduler", "fifo")
     else:
         builder.with_scheduler(choose["scheduler"])
-    with pytest.raises(InvalidConfig, match="config.scheduler") as caught:
+    with pytest.raises(InvalidConfig, match=r"config\.scheduler") as caught:
         builder.build()
     assert caught.value.field == "scheduler"
     assert executor.num_prepared == 0
@@ -198,9 +192,6 @@ def test_a_pre_built_executor_takes_no_sampler() -> None:
         builder.build()
 
 
-# --- resource authorities --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("by_name", [True, False])
 def test_a_plan_runtime_executor_refuses_a_kv_cache_before_one_is_made(by_name: bool) -> None:
     registry = make_registry()
@@ -247,9 +238,6 @@ def test_an_engine_managed_executor_gets_a_cache_of_the_configured_size() -> Non
 def test_a_cache_that_the_executor_cannot_address_is_refused(cache: CacheManager, problem: str) -> None:
     with pytest.raises(InvalidConfig, match=problem):
         EngineBuilder().with_executor(_managed()).with_kv_cache(cache).build()
-
-
-# --- registry --------------------------------------------------------------------------------------------------
 
 
 def test_a_miss_lists_what_there_is() -> None:

@@ -38,13 +38,15 @@ def test_every_field_is_documented(kind: type) -> None:
 
 
 def test_unknown_keys_are_refused_and_the_known_ones_listed() -> None:
-    with pytest.raises(InvalidConfig, match="max_runing_requests: no such setting.*max_running_requests") as caught:
+    with pytest.raises(InvalidConfig, match="max_runing_requests: no such setting") as caught:
         config_from_mapping(EngineConfig, {"scheduler": {"max_runing_requests": 3}})
     assert caught.value.field == "scheduler.max_runing_requests"
+    assert "max_running_requests" in caught.value.problem
 
 
 def test_nested_tables_become_nested_configs() -> None:
-    config = config_from_mapping(EngineConfig, {"scheduler": {"max_running_requests": 3}, "max_model_len": 99})
+    values = {"scheduler": {"max_running_requests": 3}, "max_model_len": 99}
+    config = config_from_mapping(EngineConfig, values)
     assert config.scheduler == SchedulerConfig(max_running_requests=3)
     assert config.max_model_len == 99
 

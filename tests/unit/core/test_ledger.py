@@ -88,6 +88,6 @@ def test_a_dropped_lease_warns_is_counted_and_stays_outstanding() -> None:
         del lease
         gc.collect()
     assert [warning.category for warning in caught] == [ResourceWarning]
-    assert "4 kv_block by a" in str(caught[0].message)
+    assert "a dropped a lease of 4 kv_block" in str(caught[0].message)
     assert ledger.num_dropped_leases == 1
     assert ledger.outstanding() == {"a": {"kv_block": 4}}

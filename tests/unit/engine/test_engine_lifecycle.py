@@ -44,9 +44,6 @@ def _reasons(workshop: Workshop) -> list[FinishReason]:
     return [event.reason for event in workshop.recorder.events if isinstance(event, RequestFinished)]
 
 
-# --- leaving early ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("num_steps_before", [0, 1, 4])
 async def test_a_cancelled_task_cancels_its_request_and_no_neighbour(num_steps_before: int) -> None:
     """Before the first step ended, in prefill and in decode."""
@@ -177,9 +174,6 @@ async def test_requests_that_leave_while_their_prompt_is_read_hold_nothing() -> 
     assert workshop.executor.num_steps == 0
 
 
-# --- being refused ---------------------------------------------------------------------------------------------
-
-
 async def test_an_active_id_is_refused_and_free_again_afterwards() -> None:
     workshop, gate = _gated()
     async with running(workshop):
@@ -209,9 +203,6 @@ async def test_a_full_queue_refuses_at_once_and_takes_requests_again_later() -> 
         assert (await workshop.engine.infer(ask("late"))).finish_reason is FinishReason.LENGTH
     assert len(workshop.recorder.of(RequestRejected)) == 20
     assert len(workshop.recorder.of(RequestFinished)) == 6
-
-
-# --- failing ---------------------------------------------------------------------------------------------------
 
 
 def _breaks_on(culprit: str, error: Exception) -> ScriptedExecutor:
@@ -318,9 +309,6 @@ async def test_a_step_that_does_not_end_is_reported_as_a_problem() -> None:
         assert workshop.engine.death_reason is None
 
 
-# --- ending ----------------------------------------------------------------------------------------------------
-
-
 async def test_shutdown_lets_running_requests_end_and_refuses_new_ones() -> None:
     workshop = build_workshop(ScriptedExecutor(latency_s=0.005))
     tasks = [asyncio.create_task(workshop.engine.infer(ask(name))) for name in "abcd"]
@@ -375,9 +363,6 @@ async def test_a_full_drain_with_nothing_to_do_takes_no_time() -> None:
     assert time.monotonic() - started < 2.0
 
 
-# --- waiting, and not waiting ----------------------------------------------------------------------------------
-
-
 async def test_an_idle_engine_uses_no_processor_time_and_wakes_at_once() -> None:
     async with running(build_workshop()) as workshop:
         await workshop.engine.infer(ask())
@@ -403,7 +388,7 @@ async def test_a_reader_that_does_not_read_neither_stops_the_engine_nor_loses_te
 async def test_a_loop_that_is_busy_gets_everything_afterwards() -> None:
     async with running(build_workshop()) as workshop:
         stream = await workshop.engine.open_stream(ask(max_tokens=100))
-        time.sleep(0.1)  # noqa: ASYNC251: the blocked loop is the test
+        time.sleep(0.1)
         assert len("".join([chunk.text async for chunk in stream])) == 100
 
 

@@ -91,10 +91,11 @@ def test_requests_are_admitted_in_order_and_never_more_than_allowed(make_driver:
     driver.step()
     assert (driver.scheduler.num_running, driver.scheduler.num_waiting) == (2, 1)
     driver.run()
-    assert [event.request_id for event in driver.events if isinstance(event, RequestAdmitted)] == ["a", "b", "c"]
+    admitted = [event.request_id for event in driver.events if isinstance(event, RequestAdmitted)]
+    assert admitted == ["a", "b", "c"]
 
 
-def test_an_explicit_budget_waits_until_all_of_it_fits_and_is_never_preempted(make_driver: MakeDriver) -> None:
+def test_an_explicit_budget_waits_until_it_fits_and_is_never_preempted(make_driver: MakeDriver) -> None:
     # Each needs 5 blocks of 8; two by two would need 10.
     driver = make_driver(SchedulerConfig(), num_blocks=8)
     for name in "abcd":
@@ -107,7 +108,7 @@ def test_an_explicit_budget_waits_until_all_of_it_fits_and_is_never_preempted(ma
     driver.assert_nothing_is_held()
 
 
-def test_default_budgets_share_the_pool_and_the_youngest_gives_way_once_when_it_is_full(make_driver: MakeDriver) -> None:
+def test_default_budgets_share_the_pool_and_the_youngest_gives_way(make_driver: MakeDriver) -> None:
     config = SchedulerConfig(expected_output_tokens=4)
     driver = make_driver(config, num_blocks=8)
     requests = [spec(name, 4, max_tokens=24, is_budget_explicit=False) for name in "abc"]

@@ -1,4 +1,4 @@
-"""Whatever is submitted, cancelled and preempted: every request ends once, with the tokens it would get alone."""
+"""Whatever is submitted, cancelled and preempted: every request ends once, with its solo tokens."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def _checked_step(driver: SchedulerDriver, config: SchedulerConfig) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(configs, st.lists(st.tuples(st.integers(1, 24), st.integers(1, 16)), min_size=2, max_size=12))
-def test_explicit_budgets_are_never_preempted(config: SchedulerConfig, requests: list[tuple[int, int]]) -> None:
+def test_explicit_budgets_are_never_preempted(
+    config: SchedulerConfig, requests: list[tuple[int, int]]
+) -> None:
     driver = SchedulerDriver(config, NUM_BLOCKS, BLOCK_TOKENS)
     for index, (length, max_tokens) in enumerate(requests):
         driver.submit(spec(str(index), length, max_tokens))
