@@ -23,13 +23,8 @@ class ControlGuard:
     def __init__(self, controls: ControlTokens, literals: Collection[str], marker: str) -> None:
         self._controls = controls
         self._marker = marker
-        texts = controls.texts
-        prefixes = {text[:size] for text in texts for size in range(1, len(text) + 1)}
-        self._prefixes = prefixes
-        self._suffixes = {text[size:] for text in texts for size in range(1, len(text))}
-        self._longest = max(map(len, texts), default=0)
         # Letters begin too many ordinary words; their control tokens are only broken where they stand whole.
-        firsts = {text[0] for text in texts if not text[0].isalnum() and not text[0].isspace()}
+        firsts = {first for first in controls.first_characters if not first.isalnum() and not first.isspace()}
         kept = {text for text in literals if len(text) > 1 and self._may_stay_whole(text)}
         alternatives = [*map(re.escape, sorted(kept, key=len, reverse=True)), *map(re.escape, sorted(firsts))]
         self._pattern = re.compile("|".join(alternatives)) if firsts else None
@@ -47,7 +42,7 @@ class ControlGuard:
 
     def _may_stay_whole(self, literal: str) -> bool:
         ends = {literal[start:] for start in range(len(literal))}
-        return not ends & self._prefixes and next(self._controls.matches(literal), None) is None
+        return not ends & self._controls.beginnings and next(self._controls.matches(literal), None) is None
 
     def _break(self, text: str) -> str:
         text = self._break_edges(text)
@@ -66,10 +61,10 @@ class ControlGuard:
     def _break_edges(self, text: str) -> str:
         """Breaks halves at the ends: the template may write the other half, as in "<|im_end|" and its ">"."""
         cuts: set[int] = set()
-        for size in range(1, min(self._longest, len(text) + 1)):
-            if text[-size:] in self._prefixes:
+        for size in range(1, min(self._controls.longest, len(text) + 1)):
+            if text[-size:] in self._controls.beginnings:
                 cuts.add(len(text) - size + 1)
-            if text[:size] in self._suffixes:
+            if text[:size] in self._controls.endings:
                 cuts.add(size - 1)
         for position in sorted(cuts, reverse=True):
             text = text[:position] + self._marker + text[position:]

@@ -14,7 +14,7 @@ from ferrum.tokenization.byte_alphabet import bytes_of_token
 from ferrum.tokenization.metadata import TokenizerMetadata
 from ferrum.tokenization.pre_tokenizers import PreTokenizer
 from ferrum.tokenization.text_encoder import TextEncoder
-from ferrum.tokenization.user_defined_tokens import add_user_defined_tokens
+from ferrum.tokenization.user_defined_tokens import match_in_written_text
 from ferrum.tokenization.vocabulary import TokenType, Vocabulary
 
 MERGES_KEY = "tokenizer.ggml.merges"
@@ -35,7 +35,7 @@ def build_byte_level_encoder(
     if normalizer is not None:
         backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizer.build()
-    add_user_defined_tokens(backend, vocabulary)
+    match_in_written_text(backend, vocabulary)
     return TextEncoder(at_start=backend, after_token=backend)
 
 

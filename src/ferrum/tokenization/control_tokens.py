@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class ControlMatch:
 
 
 class ControlTokens:
-    """The control tokens of a vocabulary, by text. Immutable.
+    """The control tokens of a vocabulary, by text. Immutable but for what it works out once and keeps.
 
     Matching is leftmost, then longest. It looks only at places where some token's first character stands,
     because vocabularies with 6,000 control tokens exist and an alternation of all of them is slow. A token
@@ -40,13 +41,24 @@ class ControlTokens:
             lengths.setdefault(text[:1], set()).add(len(text))
         self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(self._tokens)
+    @cached_property
+    def first_characters(self) -> frozenset[str]:
+        return frozenset(text[0] for text in self._tokens)
 
-    def find(self, text: str) -> ControlToken | None:
-        """The token whose whole text is ``text``."""
-        return self._tokens.get(text)
+    @cached_property
+    def beginnings(self) -> frozenset[str]:
+        """Every text that a control token's text starts with, whole ones included."""
+        return frozenset(text[:size] for text in self._tokens for size in range(1, len(text) + 1))
+
+    @cached_property
+    def endings(self) -> frozenset[str]:
+        """Every text that a control token's text ends with, whole ones left out."""
+        return frozenset(text[start:] for text in self._tokens for start in range(1, len(text)))
+
+    @cached_property
+    def longest(self) -> int:
+        """Characters in the longest control token's text."""
+        return max(map(len, self._tokens), default=0)
 
     def matches(self, text: str) -> Iterator[ControlMatch]:
         """Every occurrence, in order, none overlapping another."""

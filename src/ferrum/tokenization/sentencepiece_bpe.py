@@ -16,7 +16,7 @@ from ferrum.core.errors import TokenizerError
 from ferrum.tokenization.collector_pause import collector_paused
 from ferrum.tokenization.merge_table import MergeTable, load_or_build_merges
 from ferrum.tokenization.text_encoder import TextEncoder
-from ferrum.tokenization.user_defined_tokens import add_user_defined_tokens
+from ferrum.tokenization.user_defined_tokens import match_in_normalized_text
 from ferrum.tokenization.vocabulary import SCORES_KEY, TokenType, Vocabulary
 
 SPACE = "▁"
@@ -31,7 +31,8 @@ def build_sentencepiece_encoder(
     merges = load_or_build_merges(vocabulary, cache_directory)
     backend = tokenizers.Tokenizer(_build_model(vocabulary, merges, unknown_id))
     backend.normalizer = normalizers.Replace(" ", SPACE)
-    add_user_defined_tokens(backend, vocabulary)
+    # SentencePiece looks for them where spaces are U+2581 already.
+    match_in_normalized_text(backend, vocabulary)
     return TextEncoder(at_start=backend, after_token=backend, start_prefix=start_prefix)
 
 

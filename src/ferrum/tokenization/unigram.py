@@ -12,7 +12,7 @@ from ferrum.core.errors import TokenizerError
 from ferrum.tokenization.metadata import TokenizerMetadata
 from ferrum.tokenization.sentencepiece_bpe import SPACE
 from ferrum.tokenization.text_encoder import TextEncoder
-from ferrum.tokenization.user_defined_tokens import add_user_defined_tokens
+from ferrum.tokenization.user_defined_tokens import match_in_written_text
 from ferrum.tokenization.vocabulary import SCORES_KEY, Vocabulary
 
 CHARACTER_MAP_KEY = "tokenizer.ggml.precompiled_charsmap"
@@ -48,7 +48,7 @@ def _build_backend(
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalizers.Sequence(_read_normalizers(metadata))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend_scheme)
-    add_user_defined_tokens(backend, vocabulary)
+    match_in_written_text(backend, vocabulary)
     return backend
 
 

@@ -72,14 +72,15 @@ def test_gemma3_ids_equal_sentencepiece_by_definition(gemma3: Tokenizer, gemma3_
     types = gemma3_metadata.get_int_array("tokenizer.ggml.token_type").tolist()
     scores = gemma3_metadata.get_float_array("tokenizer.ggml.scores").tolist()
     normal = {text: score for text, kind, score in zip(tokens, types, scores, strict=True) if kind == 1}
-    whole = [text for text, kind in zip(tokens, types, strict=True) if kind == 4]
-    ids = {text: i for i, (text, kind) in enumerate(zip(tokens, types, strict=True)) if kind in (1, 4)}
+    typed = enumerate(zip(tokens, types, strict=True))
+    ids = {text.replace(" ", "▁"): i for i, (text, kind) in typed if kind in (1, 4)}
+    whole = [text.replace(" ", "▁") for text, kind in zip(tokens, types, strict=True) if kind == 4]
     byte_ids = [tokens.index(f"<0x{byte:02X}>") for byte in range(256)]
     wrong = []
     for text in corpus():
         expected = []
-        for piece, is_whole in cut_out_longest(text, whole):
-            symbols = [piece] if is_whole else merge_by_score(list(piece.replace(" ", "▁")), normal)
+        for piece, is_whole in cut_out_longest(text.replace(" ", "▁"), whole):
+            symbols = [piece] if is_whole else merge_by_score(list(piece), normal)
             for symbol in symbols:
                 expected += [ids[symbol]] if symbol in ids else [byte_ids[byte] for byte in symbol.encode()]
         if gemma3.encode(text) != expected:
