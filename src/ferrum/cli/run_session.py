@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from ferrum.assembly.model_loading import LoadedModel, LoadOptions
-from ferrum.assembly.start_model import RunningModel, start_model
+from ferrum.assembly.start_model import start_model
 from ferrum.chat.prompt_encoder import NO_TEMPLATE
 from ferrum.cli.answer import Answerer, StreamingEngine
 from ferrum.cli.answer_output import AnswerOutput, OutputFormat, make_output
@@ -24,7 +24,7 @@ from ferrum.cli.streams import (
     say,
 )
 from ferrum.core.config import EngineConfig, SchedulerConfig
-from ferrum.core.errors import ChatTemplateError, FerrumError, InvalidConfig, InvalidRequest
+from ferrum.core.errors import ChatTemplateError, InvalidConfig, InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
 
 INTERRUPTED = 130
@@ -67,7 +67,10 @@ def run_session(settings: RunSettings, prompt: str | None, stdout: TextIO) -> in
         conversation = _conversation(settings, running.model)
         output = make_output(settings.output_format, stdout)
         if has_person:
-            return _chat(settings, running, conversation, output)
+            say(
+                f"{settings.model}: {'; '.join(start_up_lines(running.model)[:2])}. /help lists the commands."
+            )
+            return chat_at_terminal(conversation, running.engine, settings.sampling, output, settings.model)
         if piped is None:
             waited_s = time.monotonic() - started_at
             piped = read_piped_text_within(max(0.0, SILENT_STDIN_S - waited_s), SILENT_STDIN_NOTE)
@@ -104,21 +107,25 @@ def answer_once(
     return 0 if answer.result is not None else INTERRUPTED
 
 
-def _chat(
-    settings: RunSettings, running: RunningModel, conversation: Conversation, output: AnswerOutput
+def chat_at_terminal(
+    conversation: Conversation,
+    engine: StreamingEngine,
+    sampling: SamplingParams,
+    output: AnswerOutput,
+    model_name: str,
 ) -> int:
+    """Chats until the person leaves; the exit status."""
     # Heavy, and of no use to a single question.
     from ferrum.cli.interactive_chat import InteractiveChat
     from ferrum.cli.line_editor import LineEditor
 
-    say(f"{settings.model}: {'; '.join(start_up_lines(running.model)[:2])}. /help lists the commands.")
     with Interrupts() as interrupts:
-        answerer = Answerer(running.engine, settings.sampling, output, interrupts)
+        answerer = Answerer(engine, sampling, output, interrupts)
         chat = InteractiveChat(LineEditor(), conversation, answerer, output, interrupts)
-        output.ready(settings.model)
+        output.ready(model_name)
         try:
             return asyncio.run(chat.run())
-        except FerrumError:
+        except BaseException:
             discard_typed_input()
             raise
 
