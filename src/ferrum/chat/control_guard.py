@@ -6,7 +6,8 @@ Knows nothing of templates' rules; the marker is taken out again when the render
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ferrum.tokenization.control_tokens import ControlTokens
@@ -50,8 +51,7 @@ class ControlGuard:
             text = self._pattern.sub(self._mark_first, text)
         # Breaking one occurrence can leave another that overlapped it.
         while starts := [match.start for match in self._controls.matches(text)]:
-            for start in reversed(starts):
-                text = f"{text[: start + 1]}{self._marker}{text[start + 1 :]}"
+            text = self._insert(text, [start + 1 for start in starts])
         return text
 
     def _mark_first(self, match: re.Match[str]) -> str:
@@ -66,6 +66,9 @@ class ControlGuard:
                 cuts.add(len(text) - size + 1)
             if text[:size] in self._controls.endings:
                 cuts.add(size - 1)
-        for position in sorted(cuts, reverse=True):
-            text = text[:position] + self._marker + text[position:]
-        return text
+        return self._insert(text, sorted(cuts))
+
+    def _insert(self, text: str, positions: Sequence[int]) -> str:
+        """The text with a marker at each position; they ascend."""
+        borders = [0, *positions, len(text)]
+        return self._marker.join(text[start:end] for start, end in pairwise(borders))
