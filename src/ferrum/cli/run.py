@@ -15,6 +15,7 @@ from ferrum.cli.model_options import (
     ThreadsOption,
     read_template,
 )
+from ferrum.cli.streams import argument_text
 from ferrum.core.sampling_params import SamplingParams
 
 
@@ -54,7 +55,7 @@ def run(
         top_p=top_p,
         min_p=min_p,
         seed=seed,
-        stop=tuple(stop or ()),
+        stop=tuple(map(argument_text, stop or ())),
     )
     from ferrum.cli.run_session import RunSettings, run_session
 
@@ -64,8 +65,9 @@ def run(
         threads=threads,
         context_length=context_length,
         sampling=sampling,
-        system=system,
+        system=None if system is None else argument_text(system),
         is_raw=raw,
         output_format=output_format,
     )
-    raise typer.Exit(run_session(settings, prompt, sys.stdout))
+    text = None if prompt is None else argument_text(prompt)
+    raise typer.Exit(run_session(settings, text, sys.stdout))

@@ -18,6 +18,15 @@ def forgive_unencodable_text() -> None:
             stream.reconfigure(errors="replace")
 
 
+def argument_text(text: str) -> str:
+    """An argument as its author meant it: UTF-8, even where the locale made Python read bytes one by one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text).decode(errors="replace")
+    return text
+
+
 def say(text: str) -> None:
     """One line for the person at the terminal: on stderr, because stdout belongs to the answer."""
     with contextlib.suppress(OSError):
