@@ -4,6 +4,9 @@
 
 namespace ferrum::FERRUM_ISA {
 
+// A group whose largest value is below this counts as zeros: 127 over it would soon be infinite.
+inline constexpr float kSmallestScaled = 1e-30f;
+
 void quantize_row(const float* x, int width, const QuantizedRows& out, int row) {
   int8_t* codes = out.codes_out + size_t(row) * out.padded;
   float* scales = out.scales_out + size_t(row) * out.groups;
@@ -24,8 +27,9 @@ void quantize_row(const float* x, int width, const QuantizedRows& out, int row) 
       part = v_max(part, v_abs(v_load(input + i)));
     }
     const float largest = l_fold_max(magnitude);
-    const float scale = largest / 127.0f;
-    const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+    const bool is_zero = largest < kSmallestScaled;
+    const float scale = is_zero ? 0.0f : largest / 127.0f;
+    const float inverse = is_zero ? 0.0f : 127.0f / largest;
     int8_t* group_codes = codes + g * kGroup;
     for (int i = 0; i < kGroup; i += kWidth) v_to_s8(group_codes + i, v_mul(v_load(input + i), v_set(inverse)));
     int32_t half[2] = {0, 0};

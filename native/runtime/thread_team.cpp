@@ -56,7 +56,7 @@ ThreadTeam::ThreadTeam(int num_threads) : num_threads_(num_threads) {
 ThreadTeam::~ThreadTeam() {
   closing_ = true;
   run_number_.fetch_add(1, std::memory_order_release);
-  run_number_.notify_all();
+  wake_all(run_number_);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -74,7 +74,7 @@ void ThreadTeam::run(const std::function<void(int)>& body) {
   stopping_ = false;
   working_.store(num_threads_ - 1, std::memory_order_relaxed);
   run_number_.fetch_add(1, std::memory_order_release);
-  run_number_.notify_all();
+  wake_all(run_number_);
   body(0);
   for (int i = 0; working_.load(std::memory_order_acquire) != 0; ++i) {
     if (i < kSpins) {
@@ -94,7 +94,7 @@ void ThreadTeam::work(int member) {
     seen = run_number_.load(std::memory_order_acquire);
     if (closing_) return;
     (*body_)(member);
-    if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_all();
+    if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) wake_all(working_);
   }
 }
 

@@ -29,7 +29,7 @@ class ThreadTeam {
       stopping_ = stop();
       arrived_.store(0, std::memory_order_relaxed);
       generation_.store(generation + 1, std::memory_order_release);
-      generation_.notify_all();
+      wake_all(generation_);
     } else {
       wait_for_change(generation_, generation);
     }
@@ -38,6 +38,13 @@ class ThreadTeam {
 
  private:
   void work(int member);
+  // The standard library's notify first reads whether anyone waits; without the fence that read may pass the store
+  // before it, and a member that is just falling asleep is never woken.
+  template <typename T>
+  static void wake_all(std::atomic<T>& value) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    value.notify_all();
+  }
   // Spins for a bounded time, then sleeps.
   static void wait_for_change(const std::atomic<unsigned>& value, unsigned old);
 

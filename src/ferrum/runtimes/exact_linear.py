@@ -18,6 +18,7 @@ from ferrum.weights.quantized_tensor import QuantizedTensor
 
 ACTIVATION_GROUP: Final = 32
 _LARGEST_CODE: Final = np.float32(127)
+_SMALLEST_SCALED: Final = np.float32(1e-30)
 
 # Output columns are done in tiles whose float64 temporaries (8 bytes a value) stay in the caches.
 _TILE_VALUES: Final = 1 << 15
@@ -41,11 +42,12 @@ def quantise_activations(x: FloatArray) -> QuantisedActivations:
     missing = -x.shape[1] % ACTIVATION_GROUP
     grouped = np.pad(x, ((0, 0), (0, missing))).reshape(len(x), -1, ACTIVATION_GROUP)
     largest = np.abs(grouped).max(axis=-1)
-    scales = largest / _LARGEST_CODE
+    is_zero = largest < _SMALLEST_SCALED
+    scales = np.where(is_zero, np.float32(0), largest / _LARGEST_CODE)
     inverse: FloatArray = np.zeros_like(largest)
-    # Rows that hold an infinity or only values near the smallest float have no useful codes; they get some.
+    # Rows that hold an infinity have no useful codes; they get some.
     with np.errstate(over="ignore", invalid="ignore"):
-        np.divide(_LARGEST_CODE, largest, out=inverse, where=largest > 0)
+        np.divide(_LARGEST_CODE, largest, out=inverse, where=~is_zero)
         codes = np.rint(grouped * inverse[..., None]).astype(np.int8)
     return QuantisedActivations(codes.reshape(len(x), -1), scales)
 

@@ -101,8 +101,9 @@ def test_activation_codes_reach_127_and_keep_sums() -> None:
     assert (quantised.sums(16) == quantised.codes.reshape(4, 4, 16).sum(-1, dtype=int)).all()
 
 
-def test_a_row_of_zeros_quantises_to_zeros() -> None:
-    quantised = quantise_activations(np.zeros((1, 32), np.float32))
+@pytest.mark.parametrize("largest", [0.0, 1e-45, 9e-31])
+def test_a_row_of_zeros_or_next_to_it_quantises_to_zeros(largest: float) -> None:
+    quantised = quantise_activations(np.full((1, 32), largest, np.float32))
     assert not quantised.codes.any()
     assert not quantised.scales.any()
 

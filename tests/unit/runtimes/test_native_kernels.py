@@ -100,6 +100,14 @@ def test_a_shape_that_does_not_suit_the_blocks_is_refused() -> None:
         _native.kernels.PackedWeight(TensorType.Q4_0.ggml_id, 16, 64, np.zeros(400, np.uint8))
 
 
+@pytest.mark.parametrize("kernel_set", KERNEL_SETS)
+@pytest.mark.parametrize("factor", [0.0, 1e-45, 1e-40, 1e-31, 1e-30, 1e-20, 1e20])
+def test_activations_of_any_size_have_the_bits_of_the_page(kernel_set: str, factor: float) -> None:
+    tensor = stored_tensor(TensorType.Q4_1, 16, 64)
+    x = (np.random.default_rng(3).uniform(-1, 1, (2, 64)) * factor).astype(np.float32)
+    np.testing.assert_array_equal(native_linear(kernel_set, tensor, x), linear_exact(x, tensor))
+
+
 logits_rows = st.integers(0, 2**32 - 1).map(
     lambda seed: np.random.default_rng(seed).normal(0, 3, 700).astype(np.float32)
 )
