@@ -1,7 +1,6 @@
 """Run as a program: the real HTTP server over a real engine, with a scripted executor instead of a model."""
 
 import argparse
-import asyncio
 import logging
 import sys
 from collections.abc import Sequence
@@ -58,7 +57,7 @@ def main() -> None:
     with bind_socket("127.0.0.1", 0) as bound:
         url = socket_url(bound)
         say = f"serving tiny at {url}/v1"
-        asyncio.run(HttpServer(context).serve(bound, lambda: print(say, file=sys.stderr, flush=True)))
+        HttpServer(context).run(bound, lambda: print(say, file=sys.stderr, flush=True))
     assert engine.status().num_used_kv_blocks == 0
 
 

@@ -316,3 +316,18 @@ def test_serve_is_ready_soon(home: Path, model: str) -> None:
     started_at = time.monotonic()
     with server([*FERRUM, "serve", model, "--port", "0"]):
         assert time.monotonic() - started_at < 5
+
+
+def test_too_little_memory_is_one_line_with_numbers_and_an_option(home: Path, model: str) -> None:
+    limited = ["sh", "-c", 'ulimit -v 400000; exec "$@"', "sh", *FERRUM, "run", model, "--prompt", "x"]
+    ended = subprocess.run(
+        limited,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+        env={**os.environ, "FERRUM_HOME": str(home), "OPENBLAS_NUM_THREADS": "1"},
+        check=False,
+    )
+    line = one_line_error(ended)
+    assert "--context-length" in line
+    assert "needed" in line

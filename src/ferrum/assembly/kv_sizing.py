@@ -52,8 +52,9 @@ def fit_kv(
     """
     per_token = kv_bytes_per_token(plan)
     budget = _budget(config, available_bytes)
-    room = None if budget is None else budget - weight_bytes - OVERHEAD_BYTES
-    context = _context(plan.context_length, config.max_model_len, room, per_token)
+    fixed_bytes = weight_bytes + OVERHEAD_BYTES
+    room = None if budget is None else budget - fixed_bytes
+    context = _context(plan.context_length, config.max_model_len, room, per_token, fixed_bytes)
     wanted_tokens = min(config.scheduler.max_running_requests * context, max(context, ORDINARY_POOL_TOKENS))
     if room is not None:
         wanted_tokens = max(context, min(wanted_tokens, room // POOL_SHARE // per_token))
@@ -74,7 +75,7 @@ def _budget(config: EngineConfig, available_bytes: int | None) -> int | None:
     return None if available_bytes is None else int(available_bytes * config.memory_utilization)
 
 
-def _context(own: int, explicit: int | None, room: int | None, per_token: int) -> int:
+def _context(own: int, explicit: int | None, room: int | None, per_token: int, fixed_bytes: int) -> int:
     if room is None:
         return own if explicit is None else explicit
     if explicit is None:
@@ -84,11 +85,17 @@ def _context(own: int, explicit: int | None, room: int | None, per_token: int) -
     else:
         context = needed = explicit
     if context < needed or context * per_token > room:
-        raise ResourceExhausted(
-            "memory for the KV cache (bytes)",
-            needed=needed * per_token,
-            available=max(0, room),
-            advice=f"a context of {needed} tokens takes {needed * per_token} bytes beside the weights; "
-            "lower --context-length, or use a smaller model",
-        )
+        raise _no_room(needed, per_token, room, fixed_bytes)
     return context
+
+
+def _no_room(context: int, per_token: int, room: int, fixed_bytes: int) -> ResourceExhausted:
+    """Says all of it: a person has to see whether the weights or the context are too much."""
+    return ResourceExhausted(
+        "memory (bytes)",
+        needed=fixed_bytes + context * per_token,
+        available=fixed_bytes + room,
+        advice=f"weights and buffers take {fixed_bytes}, "
+        f"a context of {context} tokens {context * per_token}; "
+        "lower --context-length, or use a smaller model",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 from ferrum.assembly.control_groups import group_folders, read_text
@@ -12,9 +13,11 @@ KIBIBYTE = 1024
 def read_available_memory(root: Path = Path("/")) -> int | None:
     """Bytes, from the files below ``root``; None where the system does not tell.
 
-    Files: proc_meminfo(5) and cgroups(7); version 1 writes a huge number for "no limit".
+    Files: proc_meminfo(5), proc_pid_limits(5), proc_pid_statm(5) and cgroups(7); version 1 of cgroups writes
+    a huge number for "no limit".
     """
-    known = [_machine(root), *(_group(folder) for folder in group_folders(root, "memory"))]
+    groups = [_group(folder) for folder in group_folders(root, "memory")]
+    known = [_machine(root), _address_space(root), *groups]
     return min((each for each in known if each is not None), default=None)
 
 
@@ -24,6 +27,16 @@ def _machine(root: Path) -> int | None:
         number = rest.split()[:1]
         if name == "MemAvailable" and number and number[0].isdecimal():
             return int(number[0]) * KIBIBYTE
+    return None
+
+
+def _address_space(root: Path) -> int | None:
+    """What ``ulimit -v`` leaves of the address space."""
+    used = (read_text(root / "proc/self/statm") or "").split()[:1]
+    for line in (read_text(root / "proc/self/limits") or "").splitlines():
+        soft = line.removeprefix("Max address space").split()[:1]
+        if line.startswith("Max address space") and used and soft and soft[0].isdecimal():
+            return max(0, int(soft[0]) - int(used[0]) * resource.getpagesize())
     return None
 
 

@@ -12,6 +12,7 @@ from ferrum.assembly.thread_count import ThreadCount, choose_thread_count, read_
 from ferrum.chat.prompt_encoder import encode_chat, template_for
 from ferrum.chat.template import ChatTemplate
 from ferrum.core.config import EngineConfig
+from ferrum.core.errors import ResourceExhausted
 from ferrum.core.request import ChatPrompt
 from ferrum.execution.executor import ResolvedModelPlan
 from ferrum.models.architectures import build_plan
@@ -75,13 +76,7 @@ def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) 
         tokenizer = tokenizer_from_gguf(checkpoint.metadata, options.cache_directory)
         template = _chat_template(tokenizer, options.chat_template)
         digest = checkpoint.digest(options.cache_directory)
-        runtime = NativeRuntime(
-            plan,
-            checkpoint.tensors,
-            num_blocks=kv.num_blocks,
-            num_threads=threads.count,
-            limits=_step_limits(options.engine),
-        )
+        runtime = _native_runtime(plan, checkpoint, kv, threads, options.engine)
     identity = ModelIdentity(plan.hash(), digest, runtime.numerics_id)
     return LoadedModel(resolved.name, tokenizer, template, plan, runtime, identity, threads, kv)
 
@@ -93,6 +88,27 @@ def _fitted_plan(checkpoint: Checkpoint, config: EngineConfig) -> tuple[ModelPla
     if kv.context_length != plan.context_length:
         plan = build_plan(checkpoint, kv.context_length)
     return plan, kv
+
+
+def _native_runtime(
+    plan: ModelPlan, checkpoint: Checkpoint, kv: KvSize, threads: ThreadCount, config: EngineConfig
+) -> NativeRuntime:
+    """The runtime with its weights. Raises ResourceExhausted when memory ends after all."""
+    try:
+        return NativeRuntime(
+            plan,
+            checkpoint.tensors,
+            num_blocks=kv.num_blocks,
+            num_threads=threads.count,
+            limits=_step_limits(config),
+        )
+    except MemoryError:
+        raise ResourceExhausted(
+            "memory (bytes)",
+            needed=checkpoint.num_bytes + kv.num_bytes,
+            available=read_available_memory() or 0,
+            advice="lower --context-length, or use a smaller model",
+        ) from None
 
 
 def _step_limits(config: EngineConfig) -> StepLimits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import time
@@ -63,9 +62,7 @@ def serve_session(settings: ServeSettings) -> None:
             models = ServedModels(names, int(time.time()), running.engine.context_length)
             context = ServerContext(running.engine, models, ServerLifecycle(), options)
             url = socket_url(bound)
-            asyncio.run(
-                HttpServer(context).serve(bound, lambda: say(f"serving {', '.join(names)} at {url}/v1"))
-            )
+            HttpServer(context).run(bound, lambda: say(f"serving {', '.join(names)} at {url}/v1"))
         finally:
             running.engine.close(0.0)
     say("ended")
@@ -73,7 +70,10 @@ def serve_session(settings: ServeSettings) -> None:
 
 def _load_options(settings: ServeSettings) -> LoadOptions:
     scheduler = SchedulerConfig(
-        max_running_requests=settings.max_running, max_waiting_requests=settings.max_waiting
+        max_running_requests=settings.max_running,
+        max_waiting_requests=settings.max_waiting,
+        # Every running request needs a token of its own in each step.
+        max_num_batched_tokens=max(SchedulerConfig().max_num_batched_tokens, settings.max_running),
     )
     engine = EngineConfig(max_model_len=settings.context_length, scheduler=scheduler)
     return LoadOptions(threads=settings.threads, chat_template=settings.template_source, engine=engine)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 
 import uvicorn
+import uvloop
 
 from ferrum.server.app import create_app
 from ferrum.server.listening_socket import BACKLOG, start_listening
@@ -52,6 +53,11 @@ class HttpServer:
             timeout_graceful_shutdown=FLUSH_S,
         )
         self._uvicorn = _SignalFreeServer(config)
+
+    def run(self, bound: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+        """``serve`` on an event loop of its own; called from the main thread, which gets the signals."""
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self.serve(bound, on_ready))
 
     async def serve(self, bound: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
         """Answers on ``bound`` until a signal or ``end``; returns when every request has ended.

@@ -1,3 +1,4 @@
+import resource
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,18 @@ def test_version_1_group_may_allow_less(tmp_path: Path) -> None:
         f"{GROUP}memory/box/memory.usage_in_bytes": "100000",
     }
     assert read_available_memory(write(tmp_path, files)) == 400_000
+
+
+@pytest.mark.parametrize(
+    ("soft", "expected"), [("unlimited", 1_024_000), ("900000", 900_000 - 10 * resource.getpagesize())]
+)
+def test_limit_of_the_address_space_may_allow_less(tmp_path: Path, soft: str, expected: int) -> None:
+    files = {
+        **MACHINE,
+        "proc/self/limits": f"Limit  Soft Limit  Hard Limit  Units\nMax address space  {soft}  unlimited\n",
+        "proc/self/statm": "10 5 1 1 0 1 0",
+    }
+    assert read_available_memory(write(tmp_path, files)) == expected
 
 
 def test_this_machine_has_memory_left() -> None:
