@@ -69,8 +69,7 @@ class Runtime {
     interpreter_.add_operation(std::make_unique<RowChain>(space(per_output), std::move(steps)));
   }
   void add_linear_group(int input, bool quantized, bool per_output, std::vector<LinearSegment> segments) {
-    interpreter_.add_operation(
-        std::make_unique<LinearGroup>(input, quantized, space(per_output), std::move(segments)));
+    interpreter_.add_operation(std::make_unique<LinearGroup>(input, quantized, space(per_output), std::move(segments)));
   }
   void add_attention(const AttentionShape& shape) {
     interpreter_.add_operation(std::make_unique<PagedAttention>(shape));
@@ -81,8 +80,8 @@ class Runtime {
   }
 
   bool run(Array<int32_t> token_ids, Array<int32_t> positions, Array<int32_t> sequence_starts,
-           Matrix<int32_t> block_tables, Array<int32_t> output_rows, nb::object sampling,
-           MutableArray<int32_t> tokens, nb::object digests) {
+           Matrix<int32_t> block_tables, Array<int32_t> output_rows, nb::object sampling, MutableArray<int32_t> tokens,
+           nb::object digests) {
     const Limits& limits = interpreter_.limits();
     Step step;
     step.num_tokens = int(token_ids.size());
@@ -109,8 +108,8 @@ class Runtime {
       const auto min_p = nb::cast<Array<float>>(sampling.attr("min_p"));
       const auto seed = nb::cast<Array<uint64_t>>(sampling.attr("seed"));
       const auto position = nb::cast<Array<int32_t>>(sampling.attr("position"));
-      for (size_t size : {temperature.size(), top_k.size(), top_p.size(), min_p.size(), seed.size(), position.size(),
-                          tokens.size()})
+      for (size_t size :
+           {temperature.size(), top_k.size(), top_p.size(), min_p.size(), seed.size(), position.size(), tokens.size()})
         require(int(size) == step.num_outputs, "sampling columns and output_rows differ in length");
       columns = {temperature.data(), top_k.data(), top_p.data(), min_p.data(), seed.data(), position.data()};
       step.sampling = &columns;
@@ -138,7 +137,8 @@ class Runtime {
   static RowSpace space(bool per_output) { return per_output ? RowSpace::outputs : RowSpace::tokens; }
 
   void check_rows(const Step& step, const Array<int32_t>& token_ids, const Array<int32_t>& positions,
-                  const Array<int32_t>& starts, const Matrix<int32_t>& tables, const Array<int32_t>& output_rows) const {
+                  const Array<int32_t>& starts, const Matrix<int32_t>& tables,
+                  const Array<int32_t>& output_rows) const {
     const Limits& limits = interpreter_.limits();
     require(starts(0) == 0 && starts(size_t(step.num_sequences)) == step.num_tokens,
             "sequence_starts do not cover the rows");
@@ -164,7 +164,7 @@ class Runtime {
   int vocabulary_ = 0;
 };
 
-// ---- single kernels, for their tests and micro-benchmarks ------------------------------------------------------------
+// ---- single kernels, for their tests and micro-benchmarks --------------------------------------------------------
 
 struct PackedWeight {
   PackedWeight(int weight_type, int weight_rows, int weight_columns, Array<uint8_t> data)
@@ -185,8 +185,7 @@ struct PackedWeight {
 void linear(const std::string& kernel_set, const PackedWeight& weight, Matrix<float> x, MutableMatrix<float> out) {
   const KernelTable& kernels = kernels_named(kernel_set);
   const int rows = int(x.shape(0)), tiles = divide_up(weight.rows, kTileColumns);
-  require(int(x.shape(1)) == weight.columns && out.shape(0) == x.shape(0) &&
-              int(out.shape(1)) == tiles * kTileColumns,
+  require(int(x.shape(1)) == weight.columns && out.shape(0) == x.shape(0) && int(out.shape(1)) == tiles * kTileColumns,
           "shapes of x, weight and out do not fit");
   nb::gil_scoped_release release;
   if (layout_of(weight.type) == nullptr) {
@@ -194,7 +193,8 @@ void linear(const std::string& kernel_set, const PackedWeight& weight, Matrix<fl
     return;
   }
   PlanInterpreter scratch(&kernels, 1, {rows, 1, 1, 1});
-  const QuantizedRows& quantized = scratch.memory().quantized[size_t(scratch.add_quantized(weight.columns, RowSpace::tokens))];
+  const QuantizedRows& quantized =
+      scratch.memory().quantized[size_t(scratch.add_quantized(weight.columns, RowSpace::tokens))];
   for (int row = 0; row < rows; ++row)
     kernels.quantize_row(x.data() + size_t(row) * x.shape(1), weight.columns, quantized, row);
   kernels.linear_quantized(weight.view, 0, tiles, quantized, 0, rows, out.data(), out.shape(1), nullptr);
@@ -288,6 +288,6 @@ NB_MODULE(_native, m) {
           },
           "row"_a, "out"_a);
   kernels.def("linear", &linear, "kernel_set"_a, "weight"_a, "x"_a, "out"_a);
-  kernels.def("sample", &sample, "kernel_set"_a, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
-              "seed"_a, "position"_a);
+  kernels.def("sample", &sample, "kernel_set"_a, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
+              "position"_a);
 }

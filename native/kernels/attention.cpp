@@ -52,7 +52,8 @@ void block_values(const float* p, const float* alpha, int head_width, const uint
     for (int i = 0; i < Queries; ++i)
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; ++v)
-        acc[i][v] = v < used ? v_mul(v_load(output + size_t(i) * head_width + d + v * kWidth), v_set(alpha[i])) : v_zero();
+        acc[i][v] =
+            v < used ? v_mul(v_load(output + size_t(i) * head_width + d + v * kWidth), v_set(alpha[i])) : v_zero();
     for (int t = begin; t < end; ++t) {
       const uint16_t* row = values + size_t(t) * head_width + d;
       Vector value[vectors];
@@ -74,37 +75,37 @@ void block_values(const float* p, const float* alpha, int head_width, const uint
 }
 
 #if defined(FERRUM_ISA_AVX512)
-#define FERRUM_BY_COUNT(call, count)                                    \
-  switch (count) {                                                      \
-    case 1: call<1> FERRUM_ARGUMENTS; break;                            \
-    case 2: call<2> FERRUM_ARGUMENTS; break;                            \
-    case 3: call<3> FERRUM_ARGUMENTS; break;                            \
-    case 4: call<4> FERRUM_ARGUMENTS; break;                            \
-    case 5: call<5> FERRUM_ARGUMENTS; break;                            \
-    case 6: call<6> FERRUM_ARGUMENTS; break;                            \
-    case 7: call<7> FERRUM_ARGUMENTS; break;                            \
-    default: call<8> FERRUM_ARGUMENTS; break;                           \
+#define FERRUM_BY_COUNT(call, count)          \
+  switch (count) {                            \
+    case 1: call<1> FERRUM_ARGUMENTS; break;  \
+    case 2: call<2> FERRUM_ARGUMENTS; break;  \
+    case 3: call<3> FERRUM_ARGUMENTS; break;  \
+    case 4: call<4> FERRUM_ARGUMENTS; break;  \
+    case 5: call<5> FERRUM_ARGUMENTS; break;  \
+    case 6: call<6> FERRUM_ARGUMENTS; break;  \
+    case 7: call<7> FERRUM_ARGUMENTS; break;  \
+    default: call<8> FERRUM_ARGUMENTS; break; \
   }
 #else
-#define FERRUM_BY_COUNT(call, count)                                    \
-  switch (count) {                                                      \
-    case 1: call<1> FERRUM_ARGUMENTS; break;                            \
-    case 2: call<2> FERRUM_ARGUMENTS; break;                            \
-    case 3: call<3> FERRUM_ARGUMENTS; break;                            \
-    default: call<4> FERRUM_ARGUMENTS; break;                           \
+#define FERRUM_BY_COUNT(call, count)          \
+  switch (count) {                            \
+    case 1: call<1> FERRUM_ARGUMENTS; break;  \
+    case 2: call<2> FERRUM_ARGUMENTS; break;  \
+    case 3: call<3> FERRUM_ARGUMENTS; break;  \
+    default: call<4> FERRUM_ARGUMENTS; break; \
   }
 #endif
 
 void scores_of(int count, const float* q, int head_width, const uint16_t* keys, float* scores) {
 #define FERRUM_ARGUMENTS (q, head_width, keys, scores)
-  FERRUM_BY_COUNT(block_scores, count)
+  FERRUM_BY_COUNT(block_scores, count);
 #undef FERRUM_ARGUMENTS
 }
 
 void values_of(int count, const float* p, const float* alpha, int head_width, const uint16_t* values, int begin,
                int end, float* output) {
 #define FERRUM_ARGUMENTS (p, alpha, head_width, values, begin, end, output)
-  FERRUM_BY_COUNT(block_values, count)
+  FERRUM_BY_COUNT(block_values, count);
 #undef FERRUM_ARGUMENTS
 }
 
@@ -139,8 +140,8 @@ FERRUM_INLINE float softmax_step(float* scores, int begin, int end, float soft_c
 
 }  // namespace
 
-bool attention_piece(const AttentionQueries& queries, const uint16_t* const* blocks, int num_blocks,
-                     int first_position, float* scores, const AttentionState& state) {
+bool attention_piece(const AttentionQueries& queries, const uint16_t* const* blocks, int num_blocks, int first_position,
+                     float* scores, const AttentionState& state) {
   const int width = queries.head_width;
   const int end_position = first_position + num_blocks * kGroup;
   bool any = false;
@@ -177,8 +178,8 @@ bool attention_piece(const AttentionQueries& queries, const uint16_t* const* blo
         const int begin = queries.first_key[query] > position ? queries.first_key[query] - position : 0;
         const int end = queries.end_key[query] - position < kGroup ? queries.end_key[query] - position : kGroup;
         if (begin >= end) continue;
-        alpha[0] = softmax_step(scores + i * kGroup, begin, end, queries.soft_cap, state.maximum + query,
-                                state.sum + query);
+        alpha[0] =
+            softmax_step(scores + i * kGroup, begin, end, queries.soft_cap, state.maximum + query, state.sum + query);
         values_of(1, scores + i * kGroup, alpha, width, values, begin, end, state.output + size_t(query) * width);
       }
     }

@@ -39,14 +39,14 @@ enum class WeightType : int32_t {
 };
 
 struct WeightLayout {
-  int low_bits;           // 2, 4 or 8 stored in the low plane
-  int high_bits;          // 0, 1 or 2 stored in the high plane
-  int offset;             // stored code = code + offset
-  int group;              // inputs per scale: 16 or 32
+  int low_bits;   // 2, 4 or 8 stored in the low plane
+  int high_bits;  // 0, 1 or 2 stored in the high plane
+  int offset;     // stored code = code + offset
+  int group;      // inputs per scale: 16 or 32
   bool has_minimum;
-  bool has_superblock;    // scale = d * small integer, d once per 256 inputs
-  int code_bytes;         // per tile and 32 inputs
-  int scale_bytes;        // per tile and 32 inputs; per 256 inputs when has_superblock
+  bool has_superblock;  // scale = d * small integer, d once per 256 inputs
+  int code_bytes;       // per tile and 32 inputs
+  int scale_bytes;      // per tile and 32 inputs; per 256 inputs when has_superblock
 };
 
 static constexpr WeightLayout make_layout(int low, int high, int offset, int group, bool minimum, bool super) {
@@ -98,14 +98,14 @@ struct WeightView {
 
 // Rows of activations quantised per 32 values; see docs/numerics.md.
 struct QuantizedRowsView {
-  const int8_t* codes;          // [rows, padded]
-  const float* scales;          // [rows, groups]
-  const float* scaled_sums32;   // [rows, groups]      scale * sum of the 32 codes
-  const float* scaled_sums16;   // [rows, 2 * groups]  scale * sum of 16 codes
-  const int32_t* sums32;        // [rows, groups]
-  const int32_t* sums16;        // [rows, 2 * groups]
-  int padded;                   // columns rounded up to 32
-  int groups;                   // padded / 32
+  const int8_t* codes;         // [rows, padded]
+  const float* scales;         // [rows, groups]
+  const float* scaled_sums32;  // [rows, groups]      scale * sum of the 32 codes
+  const float* scaled_sums16;  // [rows, 2 * groups]  scale * sum of 16 codes
+  const int32_t* sums32;       // [rows, groups]
+  const int32_t* sums16;       // [rows, 2 * groups]
+  int padded;                  // columns rounded up to 32
+  int groups;                  // padded / 32
 };
 
 struct QuantizedRows : QuantizedRowsView {

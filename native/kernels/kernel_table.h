@@ -7,12 +7,12 @@ namespace ferrum {
 
 // One quantity per query of an attention tile, see attention.cpp.
 struct AttentionQueries {
-  const float* q;         // [count, head_width], scaled already
-  const int* first_key;   // [count], first visible position
-  const int* end_key;     // [count], one past the last visible position
+  const float* q;        // [count, head_width], scaled already
+  const int* first_key;  // [count], first visible position
+  const int* end_key;    // [count], one past the last visible position
   int count;
   int head_width;
-  float soft_cap;         // 0 = none
+  float soft_cap;  // 0 = none
 };
 
 // Online-softmax state of a piece or of the pieces merged so far, one entry per query.
@@ -32,8 +32,8 @@ struct SamplingRule {
 };
 
 struct SamplingScratch {
-  float* weights;   // [vocabulary]
-  int32_t* order;   // [vocabulary]
+  float* weights;  // [vocabulary]
+  int32_t* order;  // [vocabulary]
 };
 
 struct KernelTable {

@@ -42,9 +42,15 @@ void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const 
       float* target = out + size_t(row) * out_stride + tile * kTileColumns;
       for (int column = 0; column < kTileColumns; column += kWidth) {
         switch (rows) {
-          case 1: register_tile<T, 1>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias); break;
-          case 2: register_tile<T, 2>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias); break;
-          case 4: register_tile<T, 4>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias); break;
+          case 1:
+            register_tile<T, 1>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias);
+            break;
+          case 2:
+            register_tile<T, 2>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias);
+            break;
+          case 4:
+            register_tile<T, 4>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias);
+            break;
           default: register_tile<T, most>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias);
         }
       }

@@ -66,7 +66,7 @@ FERRUM_INLINE Codes quad_codes(const uint8_t* codes) {
   if constexpr (L.low_bits == 8) {
     low = load_codes(codes + 64 * Quad);
   } else if constexpr (L.low_bits == 4) {
-    low = shift_and_mask<Quad < 4 ? 0 : -4>(load_codes(codes + 64 * (Quad % 4)), 0x0f);
+    low = shift_and_mask<(Quad < 4 ? 0 : -4)>(load_codes(codes + 64 * (Quad % 4)), 0x0f);
   } else {
     low = shift_and_mask<-2 * (Quad % 4)>(load_codes(codes + 64 * (Quad / 4)), 0x03);
   }
@@ -162,8 +162,8 @@ FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stri
   for (int r = 0; r < R; ++r) {
     const int8_t* a = x + r * x_stride + 4 * Quad;
     for (int c = 0; c < 16; ++c)
-      dot[r].lane[c] += w.byte[4 * c] * a[0] + w.byte[4 * c + 1] * a[1] + w.byte[4 * c + 2] * a[2] +
-                        w.byte[4 * c + 3] * a[3];
+      dot[r].lane[c] +=
+          w.byte[4 * c] * a[0] + w.byte[4 * c + 1] * a[1] + w.byte[4 * c + 2] * a[2] + w.byte[4 * c + 3] * a[3];
   }
   if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
 }
@@ -315,11 +315,11 @@ void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const 
 
 }  // namespace
 
-void linear_quantized(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x,
-                      int row_begin, int row_end, float* out, size_t out_stride, const float* bias) {
+void linear_quantized(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x, int row_begin,
+                      int row_end, float* out, size_t out_stride, const float* bias) {
   switch (weight.type) {
-#define FERRUM_CASE(name)                                                                                  \
-  case WeightType::name:                                                                                   \
+#define FERRUM_CASE(name) \
+  case WeightType::name:  \
     return linear_tiles<k##name>(weight, tile_begin, tile_end, x, row_begin, row_end, out, out_stride, bias);
     FERRUM_CASE(Q4_0)
     FERRUM_CASE(Q4_1)

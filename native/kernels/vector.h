@@ -148,9 +148,7 @@ FERRUM_INLINE Vector v_fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_p
 FERRUM_INLINE Vector v_max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
 FERRUM_INLINE Vector v_min(Vector a, Vector b) { return _mm256_min_ps(a, b); }
 FERRUM_INLINE Vector v_abs(Vector a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-FERRUM_INLINE Vector v_round(Vector a) {
-  return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
+FERRUM_INLINE Vector v_round(Vector a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 FERRUM_INLINE Vector v_keep_not_less(Vector value, Vector x, Vector bound) {  // x < bound ? +0 : value
   return _mm256_and_ps(_mm256_cmp_ps(x, bound, _CMP_NLT_UQ), value);
 }

@@ -53,8 +53,8 @@ int PagedAttention::prepare(const Memory& memory, const Step& step) {
       const int end_row = std::min(end, row + rows_per_tile_);
       const int first_key = shape_.window > 0 ? std::max(0, step.positions[row] - shape_.window + 1) : 0;
       for (int head = 0; head < layer.num_heads; ++head)
-        tiles_.push_back({row, end_row, head, first_key / kPieceTokens, step.positions[end_row - 1] / kPieceTokens + 1,
-                          0, 0});
+        tiles_.push_back(
+            {row, end_row, head, first_key / kPieceTokens, step.positions[end_row - 1] / kPieceTokens + 1, 0, 0});
     }
   }
   const bool split = int(tiles_.size()) < kTilesPerMember * step.num_threads;
@@ -108,8 +108,8 @@ bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Til
   for (int b = piece * blocks_per_piece; b < (piece + 1) * blocks_per_piece && b <= last_block; ++b)
     blocks[count++] = layer.keys(table[b], tile.head);
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
-  const AttentionQueries all{scratch.q.data(),  scratch.first_key.data(), scratch.end_key.data(), queries,
-                             layer.head_width, shape_.soft_cap};
+  const AttentionQueries all{scratch.q.data(), scratch.first_key.data(), scratch.end_key.data(),
+                             queries,          layer.head_width,         shape_.soft_cap};
   return memory.kernels->attention_piece(all, blocks, count, piece * kPieceTokens, scratch.scores.data(), state);
 }
 

@@ -33,8 +33,8 @@ class PagedAttention final : public Operation {
   struct Tile {
     int first_row;
     int end_row;
-    int head;          // KV head
-    int first_piece;   // of the earliest visible key
+    int head;         // KV head
+    int first_piece;  // of the earliest visible key
     int end_piece;
     int first_task;
     int pieces_per_task;

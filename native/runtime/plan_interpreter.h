@@ -14,9 +14,9 @@
 namespace ferrum {
 
 struct Limits {
-  int max_tokens;     // rows of one step
-  int max_outputs;    // output rows of one step
-  int num_blocks;     // of the KV arena
+  int max_tokens;   // rows of one step
+  int max_outputs;  // output rows of one step
+  int num_blocks;   // of the KV arena
   int context_length;
 };
 

@@ -36,9 +36,7 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row)
       break;
     case RowStepKind::silu: kernels.silu_row(buffer_row(s.a), width(s.out), buffer_row(s.out)); break;
     case RowStepKind::gelu_tanh: kernels.gelu_tanh_row(buffer_row(s.a), width(s.out), buffer_row(s.out)); break;
-    case RowStepKind::soft_cap:
-      kernels.soft_cap_row(buffer_row(s.a), s.factor, width(s.out), buffer_row(s.out));
-      break;
+    case RowStepKind::soft_cap: kernels.soft_cap_row(buffer_row(s.a), s.factor, width(s.out), buffer_row(s.out)); break;
     case RowStepKind::rope: {
       const RopeTable& table = memory.rope_tables[size_t(s.weight)];
       const int pairs = int(table.inverse_frequencies.size());

@@ -21,12 +21,12 @@ enum class RowStepKind {
 
 struct RowStep {
   RowStepKind kind;
-  int out = -1;           // buffer; quantize: quantised rows; store_kv: KV layer
-  int a = -1;             // buffer
-  int b = -1;             // buffer
-  int weight = -1;        // embed: weight; rms_norm: vector; rope: table
-  int group_width = 0;    // rms_norm: values normed together; rope: head width
-  float factor = 0.0f;    // embed: scale; rms_norm: epsilon; soft_cap: cap
+  int out = -1;         // buffer; quantize: quantised rows; store_kv: KV layer
+  int a = -1;           // buffer
+  int b = -1;           // buffer
+  int weight = -1;      // embed: weight; rms_norm: vector; rope: table
+  int group_width = 0;  // rms_norm: values normed together; rope: head width
+  float factor = 0.0f;  // embed: scale; rms_norm: epsilon; soft_cap: cap
   bool interleaved = false;
 };
 

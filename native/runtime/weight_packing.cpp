@@ -180,8 +180,7 @@ void place_codes(const WeightLayout& layout, const uint8_t* codes, int column, u
         low[64 * v + i] = uint8_t((codes[4 * v + i] & mask) | ((codes[16 + 4 * v + i] & mask) << 4));
   } else {
     for (int quad = 0; quad < 8; ++quad)
-      for (int i = 0; i < 4; ++i)
-        low[64 * (quad / 4) + i] |= uint8_t((codes[4 * quad + i] & mask) << (2 * (quad % 4)));
+      for (int i = 0; i < 4; ++i) low[64 * (quad / 4) + i] |= uint8_t((codes[4 * quad + i] & mask) << (2 * (quad % 4)));
   }
   uint8_t* high = low + 64 * layout.low_bits;
   for (int quad = 0; quad < 8 && layout.high_bits > 0; ++quad) {
