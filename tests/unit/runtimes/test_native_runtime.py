@@ -128,7 +128,7 @@ def test_kernel_set_threads_and_chunks_do_not_change_a_bit(
 def test_company_in_a_step_does_not_change_a_bit(
     tiny_gemma: tuple[Checkpoint, ModelPlan], lengths: list[int], threads: int, cut: int
 ) -> None:
-    """Sequences advance by random chunks in shared steps and random blocks: the bits are those of each alone."""
+    """Sequences advance by random chunks in shared steps and random blocks; bits are those of each alone."""
     checkpoint, plan = tiny_gemma
     generator = np.random.default_rng(cut)
     sequences = [some_tokens(length, seed) for seed, length in enumerate(lengths)]
