@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import openai
 import pytest
 from server_process import server
 
+from ferrum.cli.main import main
 from tiny_chat_model import write_tiny_chat_model
 
 FERRUM = [sys.executable, "-m", "ferrum"]
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
 SHORT = ["--max-tokens", "8", "--seed", "1", "--threads", "1"]
 
 
@@ -36,6 +39,27 @@ def ferrum(
     return subprocess.run(
         [*FERRUM, *arguments], input=stdin, capture_output=True, timeout=30, env=variables, check=False
     )
+
+
+@pytest.fixture
+def ferrum_here(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Run:
+    """The same command in this process, where only its outcome matters: starting Python takes longest."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        monkeypatch.setenv("FERRUM_HOME", str(home))
+        monkeypatch.setattr(sys, "argv", ["ferrum", *arguments])
+        with open(os.devnull) as nothing:
+            monkeypatch.setattr(sys, "stdin", nothing)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        written = capfdbinary.readouterr()
+        status = ended.value.code
+        assert isinstance(status, int)
+        return subprocess.CompletedProcess(arguments, status, written.out, written.err)
+
+    return run
 
 
 def events(home: Path, *arguments: str, stdin: bytes = b"") -> list[dict[str, Any]]:
@@ -137,10 +161,11 @@ def test_no_locale_makes_printing_fail(home: Path, model: str, environment: dict
     assert b"Traceback" not in ended.stderr
 
 
-def test_options_reach_the_sampler(home: Path, model: str) -> None:
+def test_options_reach_the_sampler(model: str, ferrum_here: Run) -> None:
     def content(*options: str) -> str:
         arguments = ["--prompt", "hello", "--threads", "1", "--max-tokens", "20", *options]
-        return str(events(home, model, *arguments)[-2]["content"])
+        ended = ferrum_here("run", model, *arguments, "--output-format", "jsonl")
+        return str(json.loads(ended.stdout.splitlines()[-2])["content"])
 
     greedy = content("--temperature", "0")
     assert content("--temperature", "0") == greedy
@@ -153,26 +178,28 @@ def test_options_reach_the_sampler(home: Path, model: str) -> None:
     assert content("--temperature", "0", "--raw") != greedy
 
 
-def test_base_model_is_refused_for_chat_in_a_line_that_says_what_to_do(home: Path) -> None:
+def test_base_model_is_refused_for_chat_in_a_line_that_says_what_to_do(home: Path, ferrum_here: Run) -> None:
     base = str(write_tiny_chat_model(home / "base.gguf", template=None))
-    line = one_line_error(ferrum(home, "run", base, "--prompt", "hello"))
+    line = one_line_error(ferrum_here("run", base, "--prompt", "hello"))
 
     assert "--raw" in line
     assert "--chat-template" in line
-    assert ferrum(home, "run", base, "--raw", "--prompt", "hello", *SHORT).returncode == 0
+    assert ferrum_here("run", base, "--raw", "--prompt", "hello", *SHORT).returncode == 0
 
 
-def test_chat_template_file_is_used_and_a_broken_one_named_with_its_line(home: Path, model: str) -> None:
+def test_chat_template_file_is_used_and_a_broken_one_named_with_its_line(
+    home: Path, model: str, ferrum_here: Run
+) -> None:
     good, broken, escaped = home / "good.jinja", home / "broken.jinja", home / "escaped.jinja"
     good.write_text("{{ messages[0].content }}")
     broken.write_text("line one\n{% for %}")
     escaped.write_text(r"<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n")
     base = ["run", model, "--prompt", "hello", *SHORT]
 
-    assert ferrum(home, *base, "--chat-template", str(good)).returncode == 0
-    assert "line 2" in one_line_error(ferrum(home, *base, "--chat-template", str(broken)))
-    assert "line 1" in one_line_error(ferrum(home, *base, "--chat-template", str(escaped)))
-    missing = one_line_error(ferrum(home, *base, "--chat-template", str(home / "none.jinja")))
+    assert ferrum_here(*base, "--chat-template", str(good)).returncode == 0
+    assert "line 2" in one_line_error(ferrum_here(*base, "--chat-template", str(broken)))
+    assert "line 1" in one_line_error(ferrum_here(*base, "--chat-template", str(escaped)))
+    missing = one_line_error(ferrum_here(*base, "--chat-template", str(home / "none.jinja")))
     assert "none.jinja" in missing
 
 
@@ -190,26 +217,28 @@ def test_chat_template_file_is_used_and_a_broken_one_named_with_its_line(home: P
         (["--prompt", "x", "--stop", ""], "stop"),
     ],
 )
-def test_bad_options_are_one_line(home: Path, model: str, options: list[str], words: str) -> None:
-    assert words in one_line_error(ferrum(home, "run", model, *options))
+def test_bad_options_are_one_line(
+    home: Path, model: str, ferrum_here: Run, options: list[str], words: str
+) -> None:
+    assert words in one_line_error(ferrum_here("run", model, *options))
 
 
-def test_bad_models_are_one_line(home: Path, model: str) -> None:
+def test_bad_models_are_one_line(home: Path, model: str, ferrum_here: Run) -> None:
     truncated, other = home / "truncated.gguf", home / "text.gguf"
     truncated.write_bytes(Path(model).read_bytes()[:-100])
     other.write_text("no model at all")
 
-    assert "truncated.gguf" in one_line_error(ferrum(home, "run", str(truncated), "--prompt", "x"))
-    assert "not a GGUF file" in one_line_error(ferrum(home, "run", str(other), "--prompt", "x"))
-    assert "not found" in one_line_error(ferrum(home, "run", str(home / "nowhere.gguf"), "--prompt", "x"))
-    served = ferrum(home, "serve", str(truncated), "--port", "0")
+    assert "truncated.gguf" in one_line_error(ferrum_here("run", str(truncated), "--prompt", "x"))
+    assert "not a GGUF file" in one_line_error(ferrum_here("run", str(other), "--prompt", "x"))
+    assert "not found" in one_line_error(ferrum_here("run", str(home / "nowhere.gguf"), "--prompt", "x"))
+    served = ferrum_here("serve", str(truncated), "--port", "0")
     assert served.returncode == 1
     assert b"truncated.gguf" in served.stderr.splitlines()[-1]
     assert b"Traceback" not in served.stderr
 
 
-def test_wrong_usage_exits_with_2_and_names_the_option(home: Path, model: str) -> None:
-    ended = ferrum(home, "run", model, "--bogus")
+def test_wrong_usage_exits_with_2_and_names_the_option(home: Path, model: str, ferrum_here: Run) -> None:
+    ended = ferrum_here("run", model, "--bogus")
 
     assert ended.returncode == 2
     assert b"--bogus" in ended.stderr
@@ -279,12 +308,10 @@ def test_light_commands_import_nothing_heavy(home: Path) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-def test_version_and_help(home: Path) -> None:
-    assert ferrum(home, "--version").stdout.startswith(b"ferrum ")
-    assert all(
-        name in ferrum(home, "--help").stdout
-        for name in (b"run", b"serve", b"pull", b"list", b"rm", b"plan", b"bench")
-    )
+def test_version_and_help(ferrum_here: Run) -> None:
+    assert ferrum_here("--version").stdout.startswith(b"ferrum ")
+    told = ferrum_here("--help").stdout
+    assert all(name in told for name in (b"run", b"serve", b"pull", b"list", b"rm", b"plan", b"bench"))
 
 
 def test_serve_says_what_it_chose_and_answers(home: Path, model: str) -> None:
