@@ -246,7 +246,7 @@ def test_wrong_usage_exits_with_2_and_names_the_option(home: Path, model: str, f
 
 
 def test_interrupted_answer_exits_with_130(home: Path, model: str) -> None:
-    command = [*FERRUM, "run", model, "--prompt", "hello", "--threads", "1", "--temperature", "5"]
+    command = [*FERRUM, "run", model, "--prompt", "hello", "--threads", "1", "--temperature", "0"]
     with subprocess.Popen(
         [*command, "--output-format", "jsonl"],
         stdin=subprocess.DEVNULL,
@@ -264,9 +264,10 @@ def test_interrupted_answer_exits_with_130(home: Path, model: str) -> None:
 
 
 def test_reader_that_leaves_is_no_traceback(home: Path, model: str) -> None:
-    command = [*FERRUM, "run", model, "--prompt", "hello", "--threads", "1", "--temperature", "5"]
+    command = [*FERRUM, "run", model, "--prompt", "hello", "--threads", "1", "--temperature", "0"]
+    # More than a pipe holds, so that the program still writes when its reader has left.
     with subprocess.Popen(
-        command,
+        [*command, "--output-format", "jsonl"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
