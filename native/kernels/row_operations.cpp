@@ -32,8 +32,7 @@ void quantize_row(const float* x, int width, const QuantizedRows& out, int row) 
     const float inverse = is_zero ? 0.0f : 127.0f / largest;
     int8_t* group_codes = codes + g * kGroup;
     for (int i = 0; i < kGroup; i += kWidth) v_to_s8(group_codes + i, v_mul(v_load(input + i), v_set(inverse)));
-    int32_t half[2] = {0, 0};
-    for (int i = 0; i < kGroup; ++i) half[i / 16] += group_codes[i];
+    const int32_t half[2] = {sum_of_16(group_codes), sum_of_16(group_codes + 16)};
     scales[g] = scale;
     sums16[2 * g] = half[0];
     sums16[2 * g + 1] = half[1];

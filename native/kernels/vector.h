@@ -371,6 +371,34 @@ FERRUM_INLINE Lanes l_from_half(const uint16_t* p) {
 #undef FERRUM_EACH_PART
 
 // Folds 16 -> 8 -> 4 -> 2 -> 1; the order of additions is part of the numerics.
+#if defined(FERRUM_ISA_AVX512) || defined(FERRUM_ISA_AVX2)
+FERRUM_INLINE __m256 low_eight(Lanes a) {
+#if defined(FERRUM_ISA_AVX512)
+  return _mm512_castps512_ps256(a.part[0]);
+#else
+  return a.part[0];
+#endif
+}
+FERRUM_INLINE __m256 high_eight(Lanes a) {
+#if defined(FERRUM_ISA_AVX512)
+  return _mm512_extractf32x8_ps(a.part[0], 1);
+#else
+  return a.part[1];
+#endif
+}
+FERRUM_INLINE float l_fold_add(Lanes a) {
+  const __m256 eight = _mm256_add_ps(low_eight(a), high_eight(a));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+FERRUM_INLINE float l_fold_max(Lanes a) {
+  const __m256 eight = _mm256_max_ps(low_eight(a), high_eight(a));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+#else
 FERRUM_INLINE float l_fold_add(Lanes a) {
   float lane[16];
   l_store(lane, a);
@@ -384,6 +412,21 @@ FERRUM_INLINE float l_fold_max(Lanes a) {
   for (int width = 8; width > 0; width /= 2)
     for (int j = 0; j < width; ++j) lane[j] = lane[j] > lane[j + width] ? lane[j] : lane[j + width];
   return lane[0];
+}
+#endif
+
+// Exact sum of 16 signed bytes.
+FERRUM_INLINE int32_t sum_of_16(const int8_t* p) {
+#if defined(FERRUM_ISA_AVX512) || defined(FERRUM_ISA_AVX2)
+  // The instruction sums unsigned bytes: shift each by 128 and take 16 * 128 off again.
+  const __m128i shifted = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), _mm_set1_epi8(-128));
+  const __m128i halves = _mm_sad_epu8(shifted, _mm_setzero_si128());
+  return _mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128;
+#else
+  int32_t sum = 0;
+  for (int i = 0; i < 16; ++i) sum += p[i];
+  return sum;
+#endif
 }
 
 }  // namespace ferrum::FERRUM_ISA
