@@ -19,6 +19,7 @@ LAYERS = {
     "execution": 4,
     "engine": 5,
     "assembly": 6,
+    "environment": 1,
     "llm": 6.5,
     "server": 7,
     "bench": 7,
@@ -69,4 +70,4 @@ def test_only_the_environment_file_reads_the_environment() -> None:
         for top, path in _rooms()
         if top != "testing" and ("os.environ" in path.read_text() or "os.getenv" in path.read_text())
     ]
-    assert readers in ([], ["cli/environment.py"])
+    assert readers in ([], ["environment.py"])
