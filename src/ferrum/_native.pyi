@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from enum import Enum
 
-from ferrum.core.arrays import ByteArray, FloatArray, Int32Array, Uint64Array
-from ferrum.runtimes.protocol import SamplingBatch
 from numpy import float64
 from numpy.typing import NDArray
+
+from ferrum.core.arrays import ByteArray, FloatArray, Int32Array, Uint64Array
+from ferrum.runtimes.protocol import SamplingBatch
 
 class RowStepKind(Enum):
     EMBED = ...

@@ -1,4 +1,4 @@
-"""A request as the engine takes it and the answers it gives. Knows nothing of HTTP, tokenizers or scheduling."""
+"""A request as the engine takes it, and its answers. Knows nothing of HTTP, tokenizers or scheduling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ferrum.core.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Plain text: encoded with the tokenizer's own beginning token; its text never becomes a control token."""
+    """Plain text: encoded with the tokenizer's own beginning token; it never becomes a control token."""
 
     text: str
 

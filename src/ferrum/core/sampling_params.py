@@ -50,7 +50,9 @@ class SamplingParams:
         if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
             raise InvalidRequest("must be a list of strings", param="stop")
         if len(self.stop) > MAX_STOP_STRINGS:
-            raise InvalidRequest(f"at most {MAX_STOP_STRINGS} stop strings, not {len(self.stop)}", param="stop")
+            raise InvalidRequest(
+                f"at most {MAX_STOP_STRINGS} stop strings, not {len(self.stop)}", param="stop"
+            )
         if any(not text for text in self.stop):
             raise InvalidRequest("a stop string must not be empty", param="stop")
 

@@ -1,8 +1,8 @@
 """One step of the engine as data: a StepPlan goes in, a StepResult comes out.
 
 The scheduler writes a StepPlan (which tokens of which sequences), the executor turns it into flat arrays and
-answers with one SampledToken for each part whose ``sampling`` is set. There is no split into prefill and decode:
-a part computes ``token_ids`` at consecutive positions, and a decode is a part of one token.
+answers with one SampledToken for each part whose ``sampling`` is set. There is no split into prefill and
+decode: a part computes ``token_ids`` at consecutive positions, and a decode is a part of one token.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class SamplingInstruction:
     """How to choose the token that follows a part's last token.
 
-    ``seed`` and ``position`` (index of the chosen token in prompt + output) key the draw, so that the draw does
-    not depend on who else is in the step. Fields mean what they mean in SamplingParams.
+    ``seed`` and ``position`` (index of the chosen token in prompt + output) key the draw, so that it does not
+    depend on who else is in the step. Fields mean what they mean in SamplingParams.
     """
 
     temperature: float
@@ -30,8 +30,8 @@ class SamplingInstruction:
 class SequencePart:
     """The tokens of one sequence that a step computes.
 
-    ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last position.
-    ``sampling`` is None while the part does not reach the end of the known tokens.
+    ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last
+    position. ``sampling`` is None while the part does not reach the end of the known tokens.
     """
 
     request_id: str
