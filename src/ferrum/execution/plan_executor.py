@@ -93,7 +93,9 @@ class PlanExecutor:
 
     def _self_test_logits(self) -> FloatArray:
         """Logits [num_tokens, vocabulary] of a few ids, a step each, written to the first KV block."""
-        num_tokens = min(_SELF_TEST_TOKENS, self.capacity.vocabulary_size, self.capacity.block_tokens)
+        capacity = self.capacity
+        limits = (capacity.vocabulary_size, capacity.block_tokens, capacity.context_length)
+        num_tokens = min(_SELF_TEST_TOKENS, *limits)
         steps = [self._runtime.run(_one_token(number), LogitsDetail.FULL) for number in range(num_tokens)]
         return np.concatenate([step.logits for step in steps])
 

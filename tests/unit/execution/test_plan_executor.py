@@ -27,6 +27,8 @@ class _RuntimeOfLogits:
         self.num_aborts = 0
 
     def run(self, batch: StepBatch, detail: LogitsDetail = LogitsDetail.NONE) -> StepOutput:
+        assert (batch.positions < min(self.context_length, self.block_tokens * self.num_blocks)).all()
+        assert (batch.token_ids < self.vocabulary_size).all()
         logits = np.array([self._next() for _ in batch.output_rows], dtype=np.float32).reshape(-1, 3)
         has_sampling = batch.sampling is not None
         return StepOutput(
@@ -82,6 +84,14 @@ def test_capacity_is_what_the_runtime_has() -> None:
 
 def test_the_self_test_passes_on_repeatable_finite_logits() -> None:
     _executor(_RuntimeOfLogits([1, 2, 3])).prepare_startup()
+
+
+@pytest.mark.parametrize("limit", ["context_length", "block_tokens", "vocabulary_size"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_self_test_fits_the_smallest_runtime(limit: str, size: int) -> None:
+    runtime = _RuntimeOfLogits([1, 2, 3])
+    setattr(runtime, limit, size)
+    _executor(runtime).prepare_startup()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
