@@ -50,14 +50,19 @@ class Runtime {
       : kernels_(kernels_named(kernel_set)),
         interpreter_(&kernels_, num_threads, {max_tokens, max_outputs, num_blocks, context_length}) {}
 
+  void reserve_weights(size_t bytes) { interpreter_.reserve_weights(bytes); }
   int add_weight(int type, int rows, int columns, Array<uint8_t> data) {
     require_source(WeightType(type), rows, columns, data.size());
     nb::gil_scoped_release release;
     return interpreter_.add_weight(WeightType(type), rows, columns, data.data());
   }
   int add_vector(Array<float> values) { return interpreter_.add_vector(values.data(), int(values.size())); }
-  int add_buffer(int width, bool per_output) { return interpreter_.add_buffer(width, space(per_output)); }
-  int add_quantized(int width, bool per_output) { return interpreter_.add_quantized(width, space(per_output)); }
+  int add_buffer(int width, bool per_output, bool replicated) {
+    return interpreter_.add_buffer(width, space(per_output), replicated);
+  }
+  int add_quantized(int width, bool per_output, bool replicated) {
+    return interpreter_.add_quantized(width, space(per_output), replicated);
+  }
   int add_kv_layer(int num_heads, int head_width) {
     require(head_width % 16 == 0, "head width must be a multiple of 16");
     return interpreter_.add_kv_layer(num_heads, head_width);
@@ -65,8 +70,8 @@ class Runtime {
   int add_rope_table(Array<double> frequencies) {
     return interpreter_.add_rope_table(frequencies.data(), int(frequencies.size()));
   }
-  void add_row_chain(bool per_output, std::vector<RowStep> steps) {
-    interpreter_.add_operation(std::make_unique<RowChain>(space(per_output), std::move(steps)));
+  void add_row_chain(bool per_output, bool replicable, std::vector<RowStep> steps) {
+    interpreter_.add_operation(std::make_unique<RowChain>(space(per_output), replicable, std::move(steps)));
   }
   void add_linear_group(int input, bool quantized, bool per_output, std::vector<LinearSegment> segments) {
     interpreter_.add_operation(std::make_unique<LinearGroup>(input, quantized, space(per_output), std::move(segments)));
@@ -194,7 +199,7 @@ void linear(const std::string& kernel_set, const PackedWeight& weight, Matrix<fl
   }
   PlanInterpreter scratch(&kernels, 1, {rows, 1, 1, 1});
   const QuantizedRows& quantized =
-      scratch.memory().quantized[size_t(scratch.add_quantized(weight.columns, RowSpace::tokens))];
+      scratch.memory().quantized[size_t(scratch.add_quantized(weight.columns, RowSpace::tokens, false))][0];
   for (int row = 0; row < rows; ++row)
     kernels.quantize_row(x.data() + size_t(row) * x.shape(1), weight.columns, quantized, row);
   kernels.linear_quantized(weight.view, 0, tiles, quantized, 0, rows, out.data(), out.shape(1), nullptr);
@@ -249,13 +254,14 @@ NB_MODULE(_native, m) {
   nb::class_<Runtime>(m, "Runtime")
       .def(nb::init<const std::string&, int, int, int, int, int>(), "kernel_set"_a, "num_threads"_a, "max_tokens"_a,
            "max_outputs"_a, "num_blocks"_a, "context_length"_a)
+      .def("reserve_weights", &Runtime::reserve_weights, "bytes"_a)
       .def("add_weight", &Runtime::add_weight, "type"_a, "rows"_a, "columns"_a, "data"_a)
       .def("add_vector", &Runtime::add_vector, "values"_a)
-      .def("add_buffer", &Runtime::add_buffer, "width"_a, "per_output"_a)
-      .def("add_quantized", &Runtime::add_quantized, "width"_a, "per_output"_a)
+      .def("add_buffer", &Runtime::add_buffer, "width"_a, "per_output"_a, "replicated"_a)
+      .def("add_quantized", &Runtime::add_quantized, "width"_a, "per_output"_a, "replicated"_a)
       .def("add_kv_layer", &Runtime::add_kv_layer, "num_heads"_a, "head_width"_a)
       .def("add_rope_table", &Runtime::add_rope_table, "inverse_frequencies"_a)
-      .def("add_row_chain", &Runtime::add_row_chain, "per_output"_a, "steps"_a)
+      .def("add_row_chain", &Runtime::add_row_chain, "per_output"_a, "replicable"_a, "steps"_a)
       .def("add_linear_group", &Runtime::add_linear_group, "input"_a, "quantized"_a, "per_output"_a, "segments"_a)
       .def("add_attention", &Runtime::add_attention, "shape"_a)
       .def("finish", &Runtime::finish, "logits"_a, "vocabulary"_a)
@@ -266,6 +272,13 @@ NB_MODULE(_native, m) {
       .def_prop_ro("weight_bytes", &Runtime::weight_bytes)
       .def_prop_ro("kernel_set", &Runtime::kernel_set);
 
+  m.def(
+      "packed_bytes",
+      [](int type, int rows, int columns) {
+        const PackedSize size = packed_size(WeightType(type), rows, columns);
+        return size.tile_bytes * size_t(size.tiles);
+      },
+      "type"_a, "rows"_a, "columns"_a, "Bytes of a weight in the kernels' layout.");
   m.def(
       "kernel_sets",
       [] {

@@ -249,6 +249,8 @@ FERRUM_INLINE void accumulate_group(const uint8_t* codes, const uint8_t* scales,
   }
 }
 
+inline constexpr int kPrefetchBytes = 2048;
+
 template <WeightLayout L, int R>
 void register_tile(const uint8_t* codes, const uint8_t* scales, int groups32, int column, const RowPointers& x,
                    float* out, size_t out_stride, const float* bias) {
@@ -257,6 +259,10 @@ void register_tile(const uint8_t* codes, const uint8_t* scales, int groups32, in
   for (int r = 0; r < R; ++r) acc[r] = v_zero();
   const uint8_t* group_codes = codes + 4 * column;
   for (int g32 = 0; g32 < groups32; ++g32, group_codes += L.code_bytes) {
+    // One row runs at memory speed: ask for the lines a few groups ahead (tiles follow each other in memory).
+    if constexpr (R == 1) {
+      for (int line = 0; line < L.code_bytes; line += 64) __builtin_prefetch(group_codes + kPrefetchBytes + line);
+    }
     if constexpr (L.group == 32) {
       accumulate_group<L, 0, 8, R>(group_codes, scales, g32, g32, column, x, acc);
     } else {

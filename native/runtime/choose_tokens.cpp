@@ -28,7 +28,7 @@ int ChooseTokens::prepare(const Memory&, const Step& step) {
 }
 
 void ChooseTokens::run(const Memory& memory, const Step& step, int task, int member) {
-  const float* logits = memory.buffers[size_t(logits_)].row(task);
+  const float* logits = memory.buffers[size_t(logits_)].row(task, step.copy_of(member));
   if (step.digests != nullptr) step.digests[task] = digest_of(logits, vocabulary_);
   if (step.sampling == nullptr) return;
   const SamplingColumns& s = *step.sampling;

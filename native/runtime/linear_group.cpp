@@ -6,7 +6,7 @@ namespace ferrum {
 namespace {
 
 int tiles_of(const Memory& memory, const LinearSegment& segment) {
-  return divide_up(memory.weights[size_t(segment.weight)].view.rows, kTileColumns);
+  return divide_up(memory.weights[size_t(segment.weight)].rows, kTileColumns);
 }
 
 // Quantised activations of this many rows stay in the second-level cache while tiles stream past them.
@@ -31,7 +31,8 @@ int LinearGroup::prepare(const Memory& memory, const Step& step) {
   return tasks * row_tasks_;
 }
 
-void LinearGroup::run(const Memory& memory, const Step& step, int task, int) {
+void LinearGroup::run(const Memory& memory, const Step& step, int task, int member) {
+  const int copy = step.copy_of(member);
   const int row_begin = task % row_tasks_ * rows_per_task_;
   const int row_end = std::min(step.rows(space_), row_begin + rows_per_task_);
   int chunk = task / row_tasks_;
@@ -42,17 +43,17 @@ void LinearGroup::run(const Memory& memory, const Step& step, int task, int) {
       chunk -= chunks;
       continue;
     }
-    const WeightView& weight = memory.weights[size_t(segment.weight)].view;
+    const WeightView& weight = memory.weights[size_t(segment.weight)];
     const Buffer& out = memory.buffers[size_t(segment.out)];
     const float* bias = segment.bias >= 0 ? memory.vectors[size_t(segment.bias)].data() : nullptr;
     const int begin = chunk * tiles_per_task_;
     const int end = std::min(tiles, begin + tiles_per_task_);
     if (quantized_) {
-      memory.kernels->linear_quantized(weight, begin, end, memory.quantized[size_t(input_)], row_begin, row_end,
-                                       out.data, out.stride, bias);
+      memory.kernels->linear_quantized(weight, begin, end, memory.quantized[size_t(input_)][size_t(copy)], row_begin, row_end,
+                                       out.row(0, 0), out.stride, bias);
     } else {
       const Buffer& input = memory.buffers[size_t(input_)];
-      memory.kernels->linear_float(weight, begin, end, input.data, input.stride, row_begin, row_end, out.data,
+      memory.kernels->linear_float(weight, begin, end, input.row(0, copy), input.stride, row_begin, row_end, out.row(0, 0),
                                    out.stride, bias);
     }
     return;

@@ -81,13 +81,14 @@ int PagedAttention::prepare(const Memory& memory, const Step& step) {
   return int(tile_of_task_.size());
 }
 
-void PagedAttention::load_queries(const Memory& memory, const Step& step, const Tile& tile, Scratch& scratch) const {
+void PagedAttention::load_queries(const Memory& memory, const Step& step, const Tile& tile, int copy,
+                                  Scratch& scratch) const {
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   const Buffer& q = memory.buffers[size_t(shape_.q)];
   const size_t span = size_t(queries_per_row_) * layer.head_width;
   int query = 0;
   for (int row = tile.first_row; row < tile.end_row; ++row) {
-    memory.kernels->scale_row(q.row(row) + size_t(tile.head) * span, shape_.scale, int(span),
+    memory.kernels->scale_row(q.row(row, copy) + size_t(tile.head) * span, shape_.scale, int(span),
                               scratch.q.data() + size_t(query) * layer.head_width);
     const int position = step.positions[row];
     for (int i = 0; i < queries_per_row_; ++i, ++query) {
@@ -118,7 +119,7 @@ void PagedAttention::finish(const Memory& memory, const Tile& tile, const Attent
   const Buffer& out = memory.buffers[size_t(shape_.out)];
   int query = 0;
   for (int row = tile.first_row; row < tile.end_row; ++row) {
-    float* target = out.row(row) + size_t(tile.head) * queries_per_row_ * layer.head_width;
+    float* target = out.row(row, 0) + size_t(tile.head) * queries_per_row_ * layer.head_width;
     for (int i = 0; i < queries_per_row_; ++i, ++query)
       for (int d = 0; d < layer.head_width; ++d)
         target[i * layer.head_width + d] = running.output[size_t(query) * layer.head_width + d] / running.sum[query];
@@ -132,7 +133,7 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
   Scratch& scratch = scratch_[size_t(member)];
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
   const int pieces = tile.end_piece - tile.first_piece;
-  load_queries(memory, step, tile, scratch);
+  load_queries(memory, step, tile, step.copy_of(member), scratch);
 
   const AttentionState running = state_in(scratch.running.data(), queries, layer.head_width);
   const auto start_running = [&] {

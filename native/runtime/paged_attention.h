@@ -45,7 +45,7 @@ class PagedAttention final : public Operation {
   };
 
   AttentionState state_in(float* memory, int count, int head_width) const;
-  void load_queries(const Memory& memory, const Step& step, const Tile& tile, Scratch& scratch) const;
+  void load_queries(const Memory& memory, const Step& step, const Tile& tile, int copy, Scratch& scratch) const;
   bool run_piece(const Memory& memory, const Step& step, const Tile& tile, int piece, Scratch& scratch,
                  const AttentionState& state) const;
   void finish(const Memory& memory, const Tile& tile, const AttentionState& running) const;

@@ -1,6 +1,7 @@
 #include "plan_interpreter.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "choose_tokens.h"
 #include "weight_packing.h"
@@ -16,15 +17,17 @@ PlanInterpreter::PlanInterpreter(const KernelTable* kernels, int num_threads, co
 
 int PlanInterpreter::add_weight(WeightType type, int rows, int columns, const uint8_t* source) {
   const PackedSize size = packed_size(type, rows, columns);
-  Arena arena(size.tile_bytes * size_t(size.tiles));
-  uint8_t* target = arena.as<uint8_t>();
+  const size_t bytes = size.tile_bytes * size_t(size.tiles);
+  if (weight_bytes_ + bytes > weight_arena_.bytes()) throw std::length_error("more weights than were reserved");
+  uint8_t* target = weight_arena_.as<uint8_t>() + weight_bytes_;
+  weight_bytes_ += bytes;
   std::atomic<int> next{0};
   constexpr int tiles_per_claim = 4;
   team_.run([&](int) {
     for (int tile; (tile = next.fetch_add(tiles_per_claim)) < size.tiles;)
       pack_tiles(type, rows, columns, source, target, tile, std::min(tile + tiles_per_claim, size.tiles));
   });
-  memory_.weights.push_back({{type, rows, columns, target, size.tile_bytes, size.scales_offset}, std::move(arena)});
+  memory_.weights.push_back({type, rows, columns, target, size.tile_bytes, size.scales_offset});
   return int(memory_.weights.size()) - 1;
 }
 
@@ -35,39 +38,43 @@ int PlanInterpreter::add_vector(const float* values, int count) {
   return int(memory_.vectors.size()) - 1;
 }
 
-int PlanInterpreter::add_buffer(int width, RowSpace space) {
+int PlanInterpreter::add_buffer(int width, RowSpace space, bool replicated) {
   const size_t stride = padded_width(width);
-  const int rows = space == RowSpace::tokens ? limits_.max_tokens : limits_.max_outputs;
-  arenas_.emplace_back(stride * size_t(rows) * sizeof(float));
-  memory_.buffers.push_back({width, stride, space, arenas_.back().as<float>()});
+  const size_t rows = size_t(space == RowSpace::tokens ? limits_.max_tokens : limits_.max_outputs);
+  // Copies lie behind the shared rows; only steps of few rows use those of members 1 and up.
+  const size_t copy = replicated ? rows * stride : 0;
+  arenas_.emplace_back((rows * stride + copy * size_t(team_.size() - 1)) * sizeof(float));
+  memory_.buffers.push_back({width, stride, space, arenas_.back().as<float>(), copy});
   return int(memory_.buffers.size()) - 1;
 }
 
-int PlanInterpreter::add_quantized(int width, RowSpace space) {
+int PlanInterpreter::add_quantized(int width, RowSpace space, bool replicated) {
   const size_t rows = size_t(space == RowSpace::tokens ? limits_.max_tokens : limits_.max_outputs);
+  std::vector<QuantizedRows> copies;
+  for (int member = 0; member < team_.size(); ++member)
+    copies.push_back(member == 0 || replicated ? make_quantized(width, member == 0 ? rows : kReplicatedRows)
+                                               : copies.front());
+  memory_.quantized.push_back(std::move(copies));
+  return int(memory_.quantized.size()) - 1;
+}
+
+QuantizedRows PlanInterpreter::make_quantized(int width, size_t rows) {
   const size_t groups = size_t(divide_up(width, kGroup));
   const size_t padded = groups * kGroup;
-  // Codes, then five columns of 4-byte values: one scale, one sum and one scaled sum per group, and two of the latter per 16.
+  // Codes, then a scale, a sum and a scaled sum per group, and two of the latter per group for types by 16.
   arenas_.emplace_back(rows * (padded + groups * 7 * 4));
   QuantizedRows out{};
   int8_t* codes = arenas_.back().as<int8_t>();
   float* floats = reinterpret_cast<float*>(codes + rows * padded);
-  out.codes_out = codes;
-  out.scales_out = floats;
-  out.scaled_sums32_out = floats + rows * groups;
-  out.scaled_sums16_out = floats + 2 * rows * groups;
-  out.sums32_out = reinterpret_cast<int32_t*>(floats + 4 * rows * groups);
-  out.sums16_out = reinterpret_cast<int32_t*>(floats + 5 * rows * groups);
-  out.codes = out.codes_out;
-  out.scales = out.scales_out;
-  out.scaled_sums32 = out.scaled_sums32_out;
-  out.scaled_sums16 = out.scaled_sums16_out;
-  out.sums32 = out.sums32_out;
-  out.sums16 = out.sums16_out;
+  out.codes = out.codes_out = codes;
+  out.scales = out.scales_out = floats;
+  out.scaled_sums32 = out.scaled_sums32_out = floats + rows * groups;
+  out.scaled_sums16 = out.scaled_sums16_out = floats + 2 * rows * groups;
+  out.sums32 = out.sums32_out = reinterpret_cast<int32_t*>(floats + 4 * rows * groups);
+  out.sums16 = out.sums16_out = reinterpret_cast<int32_t*>(floats + 5 * rows * groups);
   out.padded = int(padded);
   out.groups = int(groups);
-  memory_.quantized.push_back(out);
-  return int(memory_.quantized.size()) - 1;
+  return out;
 }
 
 int PlanInterpreter::add_kv_layer(int num_heads, int head_width) {
@@ -115,6 +122,10 @@ bool PlanInterpreter::run(Step step) {
     for (size_t i = 0; i < count; ++i) {
       Claim& claim = claims_[i];
       if (claim.tasks == 0) continue;
+      if (operations_[i]->is_replicated(step)) {
+        for (int task = 0; task < claim.tasks; ++task) operations_[i]->run(memory_, step, task, member);
+        continue;
+      }
       for (int task; (task = claim.next.fetch_add(1, std::memory_order_relaxed)) < claim.tasks;)
         operations_[i]->run(memory_, step, task, member);
       if (team_.barrier([&] { return abort_.load(std::memory_order_acquire); })) {
@@ -124,12 +135,6 @@ bool PlanInterpreter::run(Step step) {
     }
   });
   return !stopped;
-}
-
-size_t PlanInterpreter::weight_bytes() const {
-  size_t total = 0;
-  for (const Weight& weight : memory_.weights) total += weight.arena.bytes();
-  return total;
 }
 
 }  // namespace ferrum

@@ -25,10 +25,13 @@ class PlanInterpreter {
   PlanInterpreter(const KernelTable* kernels, int num_threads, const Limits& limits);
 
   // Building. Ids count from 0 in order of adding.
+  // Before the first weight: one arena for all of them, so that huge pages hold the small ones too.
+  void reserve_weights(size_t bytes) { weight_arena_ = Arena(bytes); }
   int add_weight(WeightType type, int rows, int columns, const uint8_t* source);
   int add_vector(const float* values, int count);
-  int add_buffer(int width, RowSpace space);
-  int add_quantized(int width, RowSpace space);
+  // Replicated: every member has a copy for steps of few rows.
+  int add_buffer(int width, RowSpace space, bool replicated);
+  int add_quantized(int width, RowSpace space, bool replicated);
   int add_kv_layer(int num_heads, int head_width);
   int add_rope_table(const double* inverse_frequencies, int count);
   void add_operation(std::unique_ptr<Operation> operation);
@@ -39,13 +42,15 @@ class PlanInterpreter {
   bool run(Step step);
   void abort() { abort_.store(true, std::memory_order_release); }
 
-  const float* logits_row(int output) const { return memory_.buffers[size_t(logits_)].row(output); }
+  const float* logits_row(int output) const { return memory_.buffers[size_t(logits_)].row(output, 0); }
   const Memory& memory() const { return memory_; }
   const Limits& limits() const { return limits_; }
   int num_threads() const { return team_.size(); }
-  size_t weight_bytes() const;
+  size_t weight_bytes() const { return weight_bytes_; }
 
  private:
+  QuantizedRows make_quantized(int width, size_t rows);
+
   struct alignas(64) Claim {
     std::atomic<int> next{0};
     int tasks = 0;
@@ -56,6 +61,8 @@ class PlanInterpreter {
   Memory memory_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::unique_ptr<Claim[]> claims_;
+  Arena weight_arena_;
+  size_t weight_bytes_ = 0;
   std::vector<Arena> arenas_;
   std::vector<int32_t> row_sequences_;
   std::atomic<bool> abort_{false};

@@ -12,21 +12,21 @@ namespace {
 // A row of a chain takes about a microsecond; a claim costs a tenth of that.
 constexpr int kRowsPerTask = 4;
 
-void run_step(const Memory& memory, const Step& step, const RowStep& s, int row) {
+void run_step(const Memory& memory, const Step& step, const RowStep& s, int row, int copy) {
   const KernelTable& kernels = *memory.kernels;
-  const auto buffer_row = [&](int buffer) { return memory.buffers[size_t(buffer)].row(row); };
+  const auto buffer_row = [&](int buffer) { return memory.buffers[size_t(buffer)].row(row, copy); };
   const auto width = [&](int buffer) { return int(memory.buffers[size_t(buffer)].stride); };
   switch (s.kind) {
     case RowStepKind::embed: {
       float* out = buffer_row(s.out);
-      read_row(memory.weights[size_t(s.weight)].view, step.token_ids[row], out);
+      read_row(memory.weights[size_t(s.weight)], step.token_ids[row], out);
       if (s.factor != 1.0f) kernels.scale_row(out, s.factor, width(s.out), out);
       break;
     }
     case RowStepKind::rms_norm: {
       const Buffer& x = memory.buffers[size_t(s.a)];
       const int group = s.group_width > 0 ? s.group_width : x.width;
-      kernels.rms_norm_row(x.row(row), memory.vectors[size_t(s.weight)].data(), x.width, group, s.factor,
+      kernels.rms_norm_row(x.row(row, copy), memory.vectors[size_t(s.weight)].data(), x.width, group, s.factor,
                            buffer_row(s.out));
       break;
     }
@@ -56,11 +56,12 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row)
       break;
     }
     case RowStepKind::select:
-      memcpy(buffer_row(s.out), memory.buffers[size_t(s.a)].row(step.output_rows[row]),
+      memcpy(buffer_row(s.out), memory.buffers[size_t(s.a)].row(step.output_rows[row], copy),
              sizeof(float) * size_t(width(s.out)));
       break;
     case RowStepKind::quantize:
-      kernels.quantize_row(buffer_row(s.a), memory.buffers[size_t(s.a)].width, memory.quantized[size_t(s.out)], row);
+      kernels.quantize_row(buffer_row(s.a), memory.buffers[size_t(s.a)].width, memory.quantized[size_t(s.out)][size_t(copy)],
+                           row);
       break;
   }
 }
@@ -69,10 +70,11 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row)
 
 int RowChain::prepare(const Memory&, const Step& step) { return divide_up(step.rows(space_), kRowsPerTask); }
 
-void RowChain::run(const Memory& memory, const Step& step, int task, int) {
+void RowChain::run(const Memory& memory, const Step& step, int task, int member) {
+  const int copy = step.copy_of(member);
   const int end = std::min(step.rows(space_), (task + 1) * kRowsPerTask);
   for (int row = task * kRowsPerTask; row < end; ++row)
-    for (const RowStep& s : steps_) run_step(memory, step, s, row);
+    for (const RowStep& s : steps_) run_step(memory, step, s, row, copy);
 }
 
 int FillRopeTables::prepare(const Memory& memory, const Step& step) {

@@ -32,12 +32,16 @@ struct RowStep {
 
 class RowChain final : public Operation {
  public:
-  RowChain(RowSpace space, std::vector<RowStep> steps) : space_(space), steps_(std::move(steps)) {}
+  // ``replicable``: writes replicated memory only.
+  RowChain(RowSpace space, bool replicable, std::vector<RowStep> steps)
+      : space_(space), replicable_(replicable), steps_(std::move(steps)) {}
   int prepare(const Memory& memory, const Step& step) override;
   void run(const Memory& memory, const Step& step, int task, int member) override;
+  bool is_replicated(const Step& step) const override { return replicable_ && step.is_replicated(); }
 
  private:
   RowSpace space_;
+  bool replicable_;
   std::vector<RowStep> steps_;
 };
 

@@ -14,14 +14,19 @@ inline constexpr int kPieceTokens = 128;  // of an attention piece, counted from
 
 enum class RowSpace { tokens, outputs };
 
-// A float32 matrix with one padded row per token or per output.
+// Steps of at most this many rows run their cheap chains on every member of the team, each into a copy of its own: doing
+// a row twice costs less than waiting for each other.
+inline constexpr int kReplicatedRows = 2;
+
+// A float32 matrix with one padded row per token or per output; replicated buffers have a small copy per member.
 struct Buffer {
   int width;
   size_t stride;  // width rounded up to 16
   RowSpace space;
   float* data;
+  size_t copy_stride;  // floats from one member's copy to the next, 0 where all share one
 
-  float* row(int r) const { return data + size_t(r) * stride; }
+  float* row(int r, int copy) const { return data + size_t(copy) * copy_stride + size_t(r) * stride; }
 };
 
 struct KvLayer {
@@ -44,18 +49,13 @@ struct RopeTable {
   float* sine;
 };
 
-struct Weight {
-  WeightView view;
-  Arena arena;
-};
-
 // Everything the operations of one plan share. Sizes are fixed when the plan is finished; a step allocates nothing.
 struct Memory {
   const KernelTable* kernels = nullptr;
-  std::vector<Weight> weights;
+  std::vector<WeightView> weights;
   std::vector<std::vector<float>> vectors;  // norm weights and biases, padded with zeros to a multiple of 16
   std::vector<Buffer> buffers;
-  std::vector<QuantizedRows> quantized;
+  std::vector<std::vector<QuantizedRows>> quantized;  // per member; the entries of a shared one are alike
   std::vector<KvLayer> kv_layers;
   std::vector<RopeTable> rope_tables;
 };
@@ -86,6 +86,9 @@ struct Step {
   int32_t* sampled_tokens = nullptr;
   uint64_t* digests = nullptr;
 
+  bool is_replicated() const { return num_tokens <= kReplicatedRows; }
+  // Which copy of replicated memory a member works on.
+  int copy_of(int member) const { return is_replicated() ? member : 0; }
   int rows(RowSpace space) const { return space == RowSpace::tokens ? num_tokens : num_outputs; }
   int block_of(int row) const {
     return block_tables[size_t(row_sequences[row]) * block_table_stride + positions[row] / kBlockTokens];
@@ -101,6 +104,8 @@ class Operation {
   // Called by one thread before the step; returns the number of tasks.
   virtual int prepare(const Memory& memory, const Step& step) = 0;
   virtual void run(const Memory& memory, const Step& step, int task, int member) = 0;
+  // Whether every member does all tasks for itself; nobody then waits for anybody after it.
+  virtual bool is_replicated(const Step&) const { return false; }
 };
 
 inline int divide_up(int a, int b) { return (a + b - 1) / b; }

@@ -52,9 +52,14 @@ RowWise = RowWiseOperation | StoreKv | Quantize
 
 @dataclass(frozen=True, slots=True)
 class RowChain:
-    """Row-wise operations done one row at a time."""
+    """Row-wise operations done one row at a time.
+
+    ``is_replicable``: cheap and without effect outside its buffers, so that in a step of few rows every
+    thread may do it for itself, into copies of those buffers, instead of waiting for the others.
+    """
 
     space: RowSpace
+    is_replicable: bool
     steps: tuple[RowWise, ...]
 
 
@@ -73,10 +78,14 @@ ExecutableOperation = RowChain | LinearGroup | Attention
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Memory that buffers with lifetimes apart share: ``width`` values a row."""
+    """Memory that buffers with lifetimes apart share: ``width`` values a row.
+
+    ``is_replicated``: written by replicable chains only; each thread has a copy.
+    """
 
     width: int
     space: RowSpace
+    is_replicated: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from ferrum.plan.model_plan import ModelPlan
 from ferrum.plan.operations import Attention, Linear, Operation, SelectOutputRows, input_buffers
 from ferrum.plan.storage_assignment import assign_storages
 
+_WIDEST_REPLICATED = 16_384
+
 
 def lower(plan: ModelPlan) -> ExecutablePlan:
     """The executable plan; a pure function of the authored one."""
@@ -60,6 +62,7 @@ class _Scheduling:
     def __init__(self, plan: ModelPlan) -> None:
         self._plan = plan
         self._spaces = row_spaces(plan)
+        self._widths = {buffer.name: buffer.width for buffer in plan.buffers}
         self._is_quantized = {weight.name: weight.type.is_quantized for weight in plan.weights}
         self._left: list[Operation] = list(plan.operations)
         self._computed: set[str] = set()
@@ -71,7 +74,7 @@ class _Scheduling:
         while self._left:
             for operation in self._take_ready_row_wise():
                 if self._spaces[operation.out] is not space:
-                    yield from _chain(space, chain)
+                    yield from self._chain(space, chain)
                     chain, space = [], self._spaces[operation.out]
                 chain.append(operation)
             linears = self._take_ready_linears()
@@ -82,10 +85,10 @@ class _Scheduling:
                 if on_quantized and x not in self._quantized:
                     self._quantized.add(x)
                     if self._spaces[x] is not space:
-                        yield from _chain(space, chain)
+                        yield from self._chain(space, chain)
                         chain, space = [], self._spaces[x]
                     chain.append(Quantize(x))
-                yield from _chain(space, chain)
+                yield from self._chain(space, chain)
                 chain = []
                 if on_quantized:
                     yield LinearGroup(x, True, self._spaces[x], on_quantized)
@@ -93,10 +96,10 @@ class _Scheduling:
                     yield LinearGroup(x, False, self._spaces[x], on_floats)
             elif (attention := self._take_ready_attention()) is not None:
                 chain.append(StoreKv(attention.layer, attention.k, attention.v))
-                yield from _chain(space, chain)
+                yield from self._chain(space, chain)
                 chain = []
                 yield attention
-        yield from _chain(space, chain)
+        yield from self._chain(space, chain)
 
     def _is_ready(self, operation: Operation) -> bool:
         return all(name in self._computed for name in input_buffers(operation))
@@ -131,7 +134,12 @@ class _Scheduling:
         names = {operation.out for operation in operations}
         self._left = [operation for operation in self._left if operation.out not in names]
 
+    def _chain(self, space: RowSpace, steps: list[RowWise]) -> Iterator[RowChain]:
+        if steps:
+            yield RowChain(space, all(self._is_replicable(step) for step in steps), tuple(steps))
 
-def _chain(space: RowSpace, steps: list[RowWise]) -> Iterator[RowChain]:
-    if steps:
-        yield RowChain(space, tuple(steps))
+    def _is_replicable(self, step: RowWise) -> bool:
+        """The cache is shared; and a row of logits is too long to be worth doing twice."""
+        if isinstance(step, StoreKv):
+            return False
+        return isinstance(step, Quantize) or self._widths[step.out] <= _WIDEST_REPLICATED

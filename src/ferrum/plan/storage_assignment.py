@@ -38,7 +38,8 @@ class _Touches:
 
     Within a chain a step is an instant: its row's inputs are read before its output is written, so a step may
     write over an input that nothing reads later. A group of linears or an attention writes rows while others
-    are still read, so it takes two instants: writes first, reads after.
+    are still read, so it takes two instants: writes first, reads after. A replicable chain may still read
+    what all threads share while a faster one is in the next such operation: those reads count as that one's.
     """
 
     writes: list[str] = field(default_factory=list)
@@ -54,36 +55,63 @@ def assign_storages(
     floats: dict[str, _Lifetime] = {}
     quantized: dict[str, _Lifetime] = {}
     end = 0
-    for end, touches in enumerate(_instants(operations)):
+    replicated, replicated_copies = _replicated(operations)
+    for end, touches in enumerate(_instants(operations, replicated)):
         _touch(floats, end, touches.reads, touches.writes)
         _touch(quantized, end, touches.quantized_reads, touches.quantized_writes)
     floats[plan.logits].last = end + 1
     widths = {buffer.name: buffer.width for buffer in plan.buffers}
-    return _pack(floats, widths, spaces), _pack(quantized, widths, spaces)
+    wanted = {name: Storage(widths[name], spaces[name], name in replicated) for name in floats}
+    copies = {name: Storage(widths[name], spaces[name], name in replicated_copies) for name in quantized}
+    return _pack(floats, wanted), _pack(quantized, copies)
 
 
-def _instants(operations: tuple[ExecutableOperation, ...]) -> Iterator[_Touches]:
+def _replicated(operations: tuple[ExecutableOperation, ...]) -> tuple[set[str], set[str]]:
+    """Buffers, and quantised copies, that replicable chains write."""
+    floats: set[str] = set()
+    quantized: set[str] = set()
+    for operation in operations:
+        if isinstance(operation, RowChain) and operation.is_replicable:
+            for touches in _chain_instants(operation):
+                floats |= set(touches.writes)
+                quantized |= set(touches.quantized_writes)
+    return floats, quantized
+
+
+def _instants(operations: tuple[ExecutableOperation, ...], replicated: set[str]) -> Iterator[_Touches]:
+    late_reads: list[str] = []
     for operation in operations:
         if isinstance(operation, RowChain):
-            for step in operation.steps:
-                if isinstance(step, Quantize):
-                    yield _Touches(reads=[step.x], quantized_writes=[step.x])
-                elif isinstance(step, StoreKv):
-                    yield _Touches(reads=[step.k, step.v])
-                elif isinstance(step, SelectOutputRows):
-                    yield _Touches(writes=[step.out])
-                    yield _Touches(reads=[step.x])
-                else:
-                    yield _Touches(reads=list(input_buffers(step)), writes=[step.out])
+            for touches in _chain_instants(operation):
+                if operation.is_replicable:
+                    late_reads += [name for name in touches.reads if name not in replicated]
+                yield touches
+            if operation.is_replicable:
+                continue
+            yield _Touches(reads=late_reads)
         elif isinstance(operation, LinearGroup):
             yield _Touches(writes=[linear.out for linear in operation.linears])
             if operation.is_quantized:
-                yield _Touches(quantized_reads=[operation.x])
+                yield _Touches(quantized_reads=[operation.x], reads=late_reads)
             else:
-                yield _Touches(reads=[operation.x])
+                yield _Touches(reads=[operation.x, *late_reads])
         else:
             yield _Touches(writes=[operation.out])
-            yield _Touches(reads=[operation.q])
+            yield _Touches(reads=[operation.q, *late_reads])
+        late_reads = []
+
+
+def _chain_instants(chain: RowChain) -> Iterator[_Touches]:
+    for step in chain.steps:
+        if isinstance(step, Quantize):
+            yield _Touches(reads=[step.x], quantized_writes=[step.x])
+        elif isinstance(step, StoreKv):
+            yield _Touches(reads=[step.k, step.v])
+        elif isinstance(step, SelectOutputRows):
+            yield _Touches(writes=[step.out])
+            yield _Touches(reads=[step.x])
+        else:
+            yield _Touches(reads=list(input_buffers(step)), writes=[step.out])
 
 
 def _touch(lifetimes: dict[str, _Lifetime], instant: int, reads: list[str], writes: list[str]) -> None:
@@ -93,20 +121,17 @@ def _touch(lifetimes: dict[str, _Lifetime], instant: int, reads: list[str], writ
         lifetimes[name] = _Lifetime(instant, instant)
 
 
-def _pack(
-    lifetimes: dict[str, _Lifetime], widths: dict[str, int], spaces: dict[str, RowSpace]
-) -> StorageAssignment:
+def _pack(lifetimes: dict[str, _Lifetime], wanted: dict[str, Storage]) -> StorageAssignment:
     storages: list[Storage] = []
     free_from: list[int] = []
     storage_of: dict[str, int] = {}
     for name, lifetime in sorted(lifetimes.items(), key=lambda item: item[1].first):
-        wanted = Storage(widths[name], spaces[name])
         for index, storage in enumerate(storages):
-            if storage == wanted and free_from[index] <= lifetime.first:
+            if storage == wanted[name] and free_from[index] <= lifetime.first:
                 break
         else:
             index = len(storages)
-            storages.append(wanted)
+            storages.append(wanted[name])
             free_from.append(0)
         storage_of[name] = index
         # A buffer that is never read still occupies its storage while it is written.

@@ -71,17 +71,21 @@ class _Assembly:
 
     def run(self) -> None:
         plan, runtime = self._plan, self._runtime
+        runtime.reserve_weights(self._packed_bytes())
         for storage in plan.storages:
-            runtime.add_buffer(storage.width, storage.space is RowSpace.OUTPUTS)
+            is_output = storage.space is RowSpace.OUTPUTS
+            runtime.add_buffer(storage.width, is_output, storage.is_replicated)
         for storage in plan.quantized_storages:
-            runtime.add_quantized(storage.width, storage.space is RowSpace.OUTPUTS)
+            is_output = storage.space is RowSpace.OUTPUTS
+            runtime.add_quantized(storage.width, is_output, storage.is_replicated)
         for layer in plan.authored.kv_layers:
             runtime.add_kv_layer(layer.num_heads, layer.head_width)
         for operation in plan.operations:
             match operation:
                 case RowChain():
                     steps = [self._row_step(step) for step in operation.steps]
-                    runtime.add_row_chain(operation.space is RowSpace.OUTPUTS, steps)
+                    is_output = operation.space is RowSpace.OUTPUTS
+                    runtime.add_row_chain(is_output, operation.is_replicable, steps)
                 case LinearGroup():
                     self._add_linear_group(operation)
                 case Attention():
@@ -89,6 +93,10 @@ class _Assembly:
                 case _:
                     assert_never(operation)
         runtime.finish(self._buffer(plan.authored.logits), plan.authored.vocabulary_size)
+
+    def _packed_bytes(self) -> int:
+        matrices = (weight for weight in self._plan.authored.weights if len(weight.shape) == 2)
+        return sum(_native.packed_bytes(weight.type.ggml_id, *weight.shape) for weight in matrices)
 
     def _buffer(self, name: str) -> int:
         return self._plan.storage_of[name]
