@@ -8,6 +8,8 @@
 #include <string>
 
 #include "kernels/kernel_table.h"
+#include "measure/arithmetic_rate.h"
+#include "measure/read_bandwidth.h"
 #include "runtime/plan_interpreter.h"
 #include "runtime/weight_packing.h"
 
@@ -135,6 +137,9 @@ class Runtime {
       memcpy(out.data() + row * out.shape(1), interpreter_.logits_row(int(row)), sizeof(float) * out.shape(1));
   }
   void abort() { interpreter_.abort(); }
+  void start_timing() { interpreter_.start_timing(); }
+  void stop_timing() { interpreter_.stop_timing(); }
+  std::vector<double> operation_seconds() const { return interpreter_.operation_seconds(); }
   size_t weight_bytes() const { return interpreter_.weight_bytes(); }
   std::string kernel_set() const { return kernels_.name; }
 
@@ -214,6 +219,52 @@ int32_t sample(const std::string& kernel_set, Array<float> logits, float tempera
               {weights.data(), order.data()});
 }
 
+// ---- measurements ---------------------------------------------------------------------------------------------------
+
+nb::tuple linear_rate(const std::string& kernel_set, int type, int outputs, int columns, int rows, int num_threads,
+                      double seconds) {
+  require(outputs > 0 && outputs % kTileColumns == 0, "outputs must be a multiple of the tile");
+  require(rows > 0 && num_threads > 0, "rows and num_threads must be at least 1");
+  packed_size(WeightType(type), outputs, columns);
+  const KernelTable& kernels = kernels_named(kernel_set);
+  LinearRate rate;
+  {
+    nb::gil_scoped_release release;
+    rate = measure_linear(kernels, {WeightType(type), outputs, columns, rows}, num_threads, seconds);
+  }
+  return nb::make_tuple(rate.operations_per_second, rate.weight_bytes_per_second);
+}
+
+double attention_rate(const std::string& kernel_set, int head_width, int queries, int blocks, int num_threads,
+                      double seconds) {
+  require(head_width > 0 && head_width % 16 == 0, "head width must be a multiple of 16");
+  require(queries > 0 && blocks > 0 && blocks <= kPieceTokens / kBlockTokens && num_threads > 0,
+          "queries, blocks (at most a piece) and num_threads must be at least 1");
+  const KernelTable& kernels = kernels_named(kernel_set);
+  nb::gil_scoped_release release;
+  return measure_attention(kernels, {head_width, queries, blocks}, num_threads, seconds);
+}
+
+void register_measurements(nb::module_& m) {
+  nb::module_ measure = m.def_submodule("measure", "Ceilings of this machine.");
+  nb::class_<ReadBuffer>(measure, "ReadBuffer")
+      .def(
+          "__init__",
+          [](ReadBuffer* self, size_t bytes, int num_threads) {
+            require(bytes > 0 && num_threads > 0, "bytes and num_threads must be at least 1");
+            nb::gil_scoped_release release;
+            new (self) ReadBuffer(bytes, num_threads);
+          },
+          "bytes"_a, "num_threads"_a)
+      .def("measure", &ReadBuffer::measure, "streams"_a, "passes"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Bytes per second of each pass, all threads together.")
+      .def_prop_ro("num_bytes", &ReadBuffer::bytes);
+  measure.def("linear_rate", &linear_rate, "kernel_set"_a, "type"_a, "outputs"_a, "columns"_a, "rows"_a,
+              "num_threads"_a, "seconds"_a, "Operations and weight bytes per second, all threads together.");
+  measure.def("attention_rate", &attention_rate, "kernel_set"_a, "head_width"_a, "queries"_a, "blocks"_a,
+              "num_threads"_a, "seconds"_a, "Operations per second, all threads together.");
+}
+
 }  // namespace
 }  // namespace ferrum
 
@@ -269,6 +320,9 @@ NB_MODULE(_native, m) {
            "sampling"_a.none(), "tokens"_a, "digests"_a.none())
       .def("copy_logits", &Runtime::copy_logits, "out"_a)
       .def("abort", &Runtime::abort)
+      .def("start_timing", &Runtime::start_timing)
+      .def("stop_timing", &Runtime::stop_timing)
+      .def_prop_ro("operation_seconds", &Runtime::operation_seconds)
       .def_prop_ro("weight_bytes", &Runtime::weight_bytes)
       .def_prop_ro("kernel_set", &Runtime::kernel_set);
 
@@ -303,4 +357,5 @@ NB_MODULE(_native, m) {
   kernels.def("linear", &linear, "kernel_set"_a, "weight"_a, "x"_a, "out"_a);
   kernels.def("sample", &sample, "kernel_set"_a, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
               "position"_a);
+  register_measurements(m);
 }

@@ -1,6 +1,7 @@
 #include "plan_interpreter.h"
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 
 #include "choose_tokens.h"
@@ -117,24 +118,41 @@ bool PlanInterpreter::run(Step step) {
     claims_[i].next.store(0, std::memory_order_relaxed);
   }
   abort_.store(false, std::memory_order_relaxed);
-  bool stopped = false;
+  const bool timed = !operation_seconds_.empty();
+  bool finished = true;
   team_.run([&](int member) {
-    for (size_t i = 0; i < count; ++i) {
-      Claim& claim = claims_[i];
-      if (claim.tasks == 0) continue;
-      if (operations_[i]->is_replicated(step)) {
-        for (int task = 0; task < claim.tasks; ++task) operations_[i]->run(memory_, step, task, member);
-        continue;
-      }
-      for (int task; (task = claim.next.fetch_add(1, std::memory_order_relaxed)) < claim.tasks;)
-        operations_[i]->run(memory_, step, task, member);
-      if (team_.barrier([&] { return abort_.load(std::memory_order_acquire); })) {
-        if (member == 0) stopped = true;
-        return;
-      }
-    }
+    const bool ok = timed ? run_operations<true>(step, member) : run_operations<false>(step, member);
+    if (member == 0) finished = ok;
   });
-  return !stopped;
+  return finished;
+}
+
+template <bool Timed>
+bool PlanInterpreter::run_operations(const Step& step, int member) {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last;
+  if constexpr (Timed) last = Clock::now();
+  const auto note_time = [&](size_t operation) {
+    if (!Timed || member != 0) return;
+    const Clock::time_point now = Clock::now();
+    operation_seconds_[operation] += std::chrono::duration<double>(now - last).count();
+    last = now;
+  };
+  for (size_t i = 0; i < operations_.size(); ++i) {
+    Claim& claim = claims_[i];
+    if (claim.tasks == 0) continue;
+    if (operations_[i]->is_replicated(step)) {
+      for (int task = 0; task < claim.tasks; ++task) operations_[i]->run(memory_, step, task, member);
+      note_time(i);
+      continue;
+    }
+    for (int task; (task = claim.next.fetch_add(1, std::memory_order_relaxed)) < claim.tasks;)
+      operations_[i]->run(memory_, step, task, member);
+    const bool stopped = team_.barrier([&] { return abort_.load(std::memory_order_acquire); });
+    note_time(i);
+    if (stopped) return false;
+  }
+  return true;
 }
 
 }  // namespace ferrum

@@ -42,6 +42,12 @@ class PlanInterpreter {
   bool run(Step step);
   void abort() { abort_.store(true, std::memory_order_release); }
 
+  // From now on every step adds to each operation's wall time, waiting for the other members included; from zero.
+  void start_timing() { operation_seconds_.assign(operations_.size(), 0.0); }
+  void stop_timing() { operation_seconds_.clear(); }
+  // In running order, the rope tables first and the choice of tokens last; empty unless timing.
+  const std::vector<double>& operation_seconds() const { return operation_seconds_; }
+
   const float* logits_row(int output) const { return memory_.buffers[size_t(logits_)].row(output, 0); }
   const Memory& memory() const { return memory_; }
   const Limits& limits() const { return limits_; }
@@ -50,6 +56,9 @@ class PlanInterpreter {
 
  private:
   QuantizedRows make_quantized(int width, size_t rows);
+  // One member's part of a step; false when it was stopped. Timing is a template: off, it costs nothing.
+  template <bool Timed>
+  bool run_operations(const Step& step, int member);
 
   struct alignas(64) Claim {
     std::atomic<int> next{0};
@@ -65,6 +74,7 @@ class PlanInterpreter {
   size_t weight_bytes_ = 0;
   std::vector<Arena> arenas_;
   std::vector<int32_t> row_sequences_;
+  std::vector<double> operation_seconds_;  // written by member 0
   std::atomic<bool> abort_{false};
   int logits_ = -1;
 };
