@@ -46,15 +46,18 @@ def assemble(plan: ExecutablePlan, tensors: Mapping[str, QuantizedTensor], runti
 
 
 class _Ids:
-    """Ids given out once a name, by calling ``add``; mutable."""
+    """Ids given out once a name, by calling ``add``; mutable.
 
-    def __init__(self, add: Callable[[Any], int]) -> None:
-        self._add = add
+    ``add`` comes with each call: kept, it would tie assembly, runtime and checkpoint into a cycle that lives on
+    until the garbage collector passes.
+    """
+
+    def __init__(self) -> None:
         self._ids: dict[Any, int] = {}
 
-    def __getitem__(self, key: Any) -> int:
+    def of(self, key: Any, add: Callable[[Any], int]) -> int:
         if key not in self._ids:
-            self._ids[key] = self._add(key)
+            self._ids[key] = add(key)
         return self._ids[key]
 
 
@@ -65,9 +68,9 @@ class _Assembly:
         self._plan = plan
         self._tensors = tensors
         self._runtime = runtime
-        self._weights = _Ids(self._add_weight)
-        self._vectors = _Ids(lambda name: runtime.add_vector(self._values(name)))
-        self._rope_tables = _Ids(lambda frequencies: runtime.add_rope_table(np.array(frequencies)))
+        self._weights = _Ids()
+        self._vectors = _Ids()
+        self._rope_tables = _Ids()
 
     def run(self) -> None:
         plan, runtime = self._plan, self._runtime
@@ -101,6 +104,15 @@ class _Assembly:
     def _buffer(self, name: str) -> int:
         return self._plan.storage_of[name]
 
+    def _weight(self, name: str) -> int:
+        return self._weights.of(name, self._add_weight)
+
+    def _vector(self, name: str) -> int:
+        return self._vectors.of(name, lambda name: self._runtime.add_vector(self._values(name)))
+
+    def _rope_table(self, frequencies: tuple[float, ...]) -> int:
+        return self._rope_tables.of(frequencies, lambda key: self._runtime.add_rope_table(np.array(key)))
+
     def _add_weight(self, name: str) -> int:
         tensor = self._tensors[name]
         return self._runtime.add_weight(tensor.type.ggml_id, tensor.num_rows, tensor.columns, tensor.data)
@@ -114,9 +126,9 @@ class _Assembly:
         self._runtime.add_linear_group(x, group.is_quantized, group.space is RowSpace.OUTPUTS, segments)
 
     def _segment(self, linear: Linear) -> _native.LinearSegment:
-        bias = -1 if linear.bias is None else self._vectors[linear.bias]
+        bias = -1 if linear.bias is None else self._vector(linear.bias)
         return _native.LinearSegment(
-            weight=self._weights[linear.weight], out=self._buffer(linear.out), bias=bias
+            weight=self._weight(linear.weight), out=self._buffer(linear.out), bias=bias
         )
 
     def _attention_shape(self, attention: Attention) -> _native.AttentionShape:
@@ -134,15 +146,13 @@ class _Assembly:
         buffer, make = self._buffer, _native.RowStep
         match step:
             case Embed():
-                return make(
-                    _Kind.EMBED, buffer(step.out), weight=self._weights[step.table], factor=step.scale
-                )
+                return make(_Kind.EMBED, buffer(step.out), weight=self._weight(step.table), factor=step.scale)
             case RmsNorm():
                 return make(
                     _Kind.RMS_NORM,
                     buffer(step.out),
                     a=buffer(step.x),
-                    weight=self._vectors[step.weight],
+                    weight=self._vector(step.weight),
                     group_width=step.group_width or 0,
                     factor=step.epsilon,
                 )
@@ -159,7 +169,7 @@ class _Assembly:
                     _Kind.ROPE,
                     buffer(step.out),
                     a=buffer(step.x),
-                    weight=self._rope_tables[step.inverse_frequencies],
+                    weight=self._rope_table(step.inverse_frequencies),
                     group_width=step.head_width,
                     interleaved=step.style is RopeStyle.INTERLEAVED,
                 )

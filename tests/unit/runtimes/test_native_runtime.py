@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_batches import batch_of, logits_of, open_tiny, some_tokens
 
 from ferrum import _native
 from ferrum.core.arrays import FloatArray
@@ -16,7 +17,7 @@ from ferrum.models.architectures import build_plan
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.runtimes.native import NativeRuntime, StepLimits
 from ferrum.runtimes.numpy_interpreter import InterpreterMode, NumpyInterpreter
-from ferrum.runtimes.protocol import LogitsDetail, Runtime, SamplingBatch, StepAborted, StepBatch
+from ferrum.runtimes.protocol import LogitsDetail, SamplingBatch, StepAborted, StepBatch
 from ferrum.weights.checkpoint import Checkpoint, open_checkpoint
 from ferrum.weights.tensor_types import TensorType
 from tiny_models import VOCABULARY, gemma3_metadata, llama_metadata, write_tiny_gemma3, write_tiny_llama
@@ -25,46 +26,10 @@ NUM_BLOCKS = 40
 LIMITS = StepLimits(max_tokens=512, max_outputs=512)
 
 
-def batch_of(parts: list[tuple[list[int], int, list[int]]]) -> StepBatch:
-    """Parts are (tokens, start position, block table); every row is an output."""
-    tokens = [token for part in parts for token in part[0]]
-    positions = [start + i for ids, start, _ in parts for i in range(len(ids))]
-    starts = np.cumsum([0] + [len(part[0]) for part in parts])
-    most = max(len(table) for _, _, table in parts)
-    tables = np.zeros((len(parts), most), np.int32)
-    for row, (_, _, table) in enumerate(parts):
-        tables[row, : len(table)] = table
-    return StepBatch(
-        token_ids=np.array(tokens, np.int32),
-        positions=np.array(positions, np.int32),
-        sequence_starts=starts.astype(np.int32),
-        block_tables=tables,
-        output_rows=np.arange(len(tokens), dtype=np.int32),
-        sampling=None,
-    )
-
-
-def logits_of(runtime: Runtime, tokens: list[int], chunk: int, table: list[int]) -> FloatArray:
-    rows = [
-        runtime.run(batch_of([(tokens[i : i + chunk], i, table)]), LogitsDetail.FULL).logits
-        for i in range(0, len(tokens), chunk)
-    ]
-    return np.concatenate(rows)
-
-
-def open_tiny(path: Path) -> tuple[Checkpoint, ModelPlan]:
-    checkpoint = open_checkpoint(path)
-    return checkpoint, build_plan(checkpoint, 1024)
-
-
 @pytest.fixture(scope="module")
 def tiny_gemma(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, ModelPlan]:
     path = tmp_path_factory.mktemp("gemma") / "tiny.gguf"
     return open_tiny(write_tiny_gemma3(path, TensorType.Q8_0))
-
-
-def some_tokens(count: int, seed: int = 0) -> list[int]:
-    return [int(token) for token in np.random.default_rng(seed).integers(0, VOCABULARY, count)]
 
 
 def wide_llama() -> dict[str, object]:

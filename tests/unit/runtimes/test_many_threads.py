@@ -1,0 +1,89 @@
+"""Many more threads than processors: the same bits, no hang, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from step_batches import logits_of, open_tiny, some_tokens
+
+from ferrum.core.arrays import FloatArray
+from ferrum.plan.model_plan import ModelPlan
+from ferrum.runtimes.native import NativeRuntime, StepLimits
+from ferrum.weights.checkpoint import Checkpoint
+from ferrum.weights.tensor_types import TensorType
+from tiny_models import write_tiny_gemma3, write_tiny_llama
+
+NUM_BLOCKS = 16
+LIMITS = StepLimits(max_tokens=256, max_outputs=256)
+TABLE = [3, 1, 4, 15, 9, 2, 6]
+WRITERS = {"llama": write_tiny_llama, "gemma": write_tiny_gemma3}
+
+
+@pytest.fixture(scope="module", params=list(WRITERS))
+def tiny(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Checkpoint, ModelPlan]:
+    path = tmp_path_factory.mktemp(request.param) / "tiny.gguf"
+    return open_tiny(WRITERS[request.param](path, TensorType.Q4_1))
+
+
+def runtime_of(tiny: tuple[Checkpoint, ModelPlan], num_threads: int) -> NativeRuntime:
+    checkpoint, plan = tiny
+    return NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, num_threads, LIMITS)
+
+
+def prefill_then_decode(runtime: NativeRuntime, seed: int = 0) -> FloatArray:
+    """One long step, then steps of one row: cheap chains replicated, attention split by pieces."""
+    tokens = some_tokens(208, seed)  # two pieces
+    prefill = logits_of(runtime, tokens[:205], 205, TABLE)
+    return np.concatenate([prefill, logits_of(runtime, tokens, 1, TABLE, start=205)])
+
+
+def wait_until(holds: Callable[[], bool], within_s: float = 2.0) -> None:
+    """A joined thread may show in /proc for a moment longer."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("num_threads", [16, 32, 64])
+def test_many_threads_give_the_bits_of_one(tiny: tuple[Checkpoint, ModelPlan], num_threads: int) -> None:
+    expected = prefill_then_decode(runtime_of(tiny, 1))
+    np.testing.assert_array_equal(prefill_then_decode(runtime_of(tiny, num_threads)), expected)
+
+
+def test_runtimes_of_several_threads_run_side_by_side(tiny: tuple[Checkpoint, ModelPlan]) -> None:
+    seeds = range(3)
+    alone = [prefill_then_decode(runtime_of(tiny, 1), seed) for seed in seeds]
+    runtimes = [runtime_of(tiny, num_threads) for num_threads in (2, 3, 5)]
+    with ThreadPoolExecutor(len(runtimes)) as pool:
+        together = list(pool.map(prefill_then_decode, runtimes, seeds))
+    for result, expected in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_a_runtime_that_goes_takes_its_threads_along(tiny: tuple[Checkpoint, ModelPlan]) -> None:
+    """At once: what waits for the garbage collector is there twice when a model is reloaded."""
+
+    def num_threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    before = num_threads()
+    gc.disable()
+    try:
+        for _ in range(10):
+            runtime = runtime_of(tiny, 16)
+            assert num_threads() == before + 15
+            logits_of(runtime, [7], 1, [0])
+            runtime.close()
+            del runtime
+            wait_until(lambda: num_threads() == before)
+    finally:
+        gc.enable()
