@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -11,7 +13,7 @@ from typing import Any, Protocol, Self
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
 from ferrum.core.config import EngineConfig
-from ferrum.core.errors import InvalidRequest
+from ferrum.core.errors import InvalidConfig, InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, TextPrompt, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.weights.progress_reporter import ProgressReporter, SilentReporter
@@ -30,7 +32,8 @@ class OfflineEngine(Protocol):
 
 
 class LLM:
-    """A loaded model. Close it, or use it in a with-statement; safe to use from several threads.
+    """A loaded model; safe to use from several threads. Its memory is freed by ``close``, at the end of a
+    with-statement, or with the last reference to it.
 
         with LLM("smollm2:135m") as llm:
             print(llm.generate(["The sky is"], SamplingParams(max_tokens=16))[0].text)
@@ -49,9 +52,11 @@ class LLM:
         config: EngineConfig | None = None,
         reporter: ProgressReporter | None = None,
     ) -> None:
-        source = chat_template.read_text() if isinstance(chat_template, Path) else chat_template
+        source = _template_source(chat_template)
         options = LoadOptions(threads=threads, chat_template=source, engine=config or EngineConfig())
         self._engine: OfflineEngine = start_model(str(model), options, reporter or SilentReporter()).engine
+        # A notebook that loads a model again under the same name must not keep both.
+        weakref.finalize(self, self._engine.close, 0.0)
 
     @classmethod
     def over(cls, engine: OfflineEngine) -> Self:
@@ -68,7 +73,9 @@ class LLM:
         All prompts run together, sharing each step. ``sampling`` is one for all, or one for each prompt.
         Raises InvalidRequest, before anything runs, when one of them cannot be answered.
         """
-        return self._answer([_plain_prompt(prompt) for prompt in _as_list(prompts)], sampling)
+        return self._answer(
+            [_plain_prompt(prompt, index) for index, prompt in enumerate(_as_list(prompts))], sampling
+        )
 
     def chat(
         self,
@@ -78,12 +85,12 @@ class LLM:
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[InferenceResult]:
         """Answers one conversation, or several at once, through the model's chat template."""
-        conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
-        kwargs = template_kwargs or {}
-        return self._answer(
-            [ChatPrompt(each, template_kwargs=kwargs) for each in conversations],  # type: ignore[arg-type]
-            sampling,
-        )
+        listed = _entries(messages, "messages", "a list of message objects, or a list of such lists")
+        conversations = [listed] if listed and isinstance(listed[0], Mapping) else listed
+        kwargs = {} if template_kwargs is None else template_kwargs
+        if not isinstance(kwargs, Mapping):
+            raise InvalidRequest(f"must be a mapping, not {_kind(kwargs)}", "template_kwargs")
+        return self._answer([ChatPrompt(each, template_kwargs=kwargs) for each in conversations], sampling)
 
     def close(self) -> None:
         """Ends running requests and frees the model; idempotent."""
@@ -112,23 +119,63 @@ def _as_list(prompts: PlainPrompt | Sequence[PlainPrompt]) -> Sequence[Any]:
     """A single prompt as a list of one; a list of numbers is one prompt of token ids."""
     if isinstance(prompts, str | TextPrompt | TokenPrompt):
         return [prompts]
-    is_token_ids = bool(prompts) and all(isinstance(entry, int) for entry in prompts)
-    return [prompts] if is_token_ids else prompts
+    listed = _entries(prompts, "prompts", "a text, a list of token ids, or a list of such prompts")
+    return [listed] if listed and all(map(_is_token_id, listed)) else listed
 
 
-def _plain_prompt(prompt: PlainPrompt) -> TextPrompt | TokenPrompt:
+def _plain_prompt(prompt: Any, index: int) -> TextPrompt | TokenPrompt:
     if isinstance(prompt, str):
         return TextPrompt(prompt)
-    if isinstance(prompt, TextPrompt | TokenPrompt):
+    if isinstance(prompt, TextPrompt):
         return prompt
-    return TokenPrompt(tuple(prompt))
+    ids = prompt.token_ids if isinstance(prompt, TokenPrompt) else prompt
+    name = f"prompts[{index}]"
+    listed = _entries(ids, name, "a text or a list of token ids")
+    if not all(map(_is_token_id, listed)):
+        odd = next(each for each in listed if not _is_token_id(each))
+        raise InvalidRequest(f"token ids must be integers, not {_kind(odd)}", name)
+    return TokenPrompt(tuple(map(int, listed)))
+
+
+def _is_token_id(value: object) -> bool:
+    """NumPy's integers count, truth values do not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _entries(values: Any, name: str, wanted: str) -> list[Any]:
+    """``values`` as a list, also of an iterator, which can be read only once."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | bytearray | Mapping):
+        raise InvalidRequest(f"must be {wanted}, not {_kind(values)}", name)
+    return list(values)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _sampling_for_each(sampling: Sampling, count: int) -> list[SamplingParams]:
     if sampling is None or isinstance(sampling, SamplingParams):
         return [sampling or SamplingParams()] * count
-    if len(sampling) != count:
+    listed = _entries(sampling, "sampling", "SamplingParams, or a list of them")
+    for each in listed:
+        if not isinstance(each, SamplingParams):
+            raise InvalidRequest(f"must hold SamplingParams only, not {_kind(each)}", "sampling")
+    if len(listed) != count:
         raise InvalidRequest(
-            f"{count} prompts but {len(sampling)} SamplingParams; give one, or one for each", "sampling"
+            f"{count} prompts but {len(listed)} SamplingParams; give one, or one for each", "sampling"
         )
-    return list(sampling)
+    return listed
+
+
+def _template_source(template: str | Path | None) -> str | None:
+    """Raises InvalidConfig for a file that cannot be read."""
+    if template is None or isinstance(template, str):
+        return template
+    if not isinstance(template, Path):
+        raise InvalidConfig("chat_template", f"must be a text or a Path, not {_kind(template)}")
+    try:
+        return template.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfig("chat_template", f"cannot read {template}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidConfig("chat_template", f"{template} is not UTF-8 text") from None

@@ -1,8 +1,16 @@
 """The offline door on a tiny random model, through the native runtime."""
 
+import gc
+import os
+import signal
+import threading
+import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import ferrum
@@ -123,6 +131,90 @@ def test_base_model_completes_but_does_not_chat(tmp_path: Path) -> None:
         assert llm.generate("hello", SAMPLING)
         with pytest.raises(ChatTemplateError):
             llm.chat([{"role": "user", "content": "hello"}])
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        None,
+        5,
+        b"ids",
+        {"a": 1},
+        [None],
+        [1.5],
+        [True],
+        [b"ids"],
+        [[1.5]],
+        [["a"]],
+        [[True]],
+        [TokenPrompt(("a",))],
+    ],  # type: ignore[arg-type]
+)
+def test_what_is_no_prompt_is_refused_by_its_place_and_type(llm: LLM, prompts: Any) -> None:
+    with pytest.raises(InvalidRequest, match="prompts"):
+        llm.generate(prompts, SAMPLING)
+
+
+def test_iterators_and_numpy_ids_are_prompts_like_lists(llm: LLM) -> None:
+    [by_ids] = llm.generate([3, 4, 5], SAMPLING)
+    for ids in (np.array([3, 4, 5]), range(3, 6), iter([3, 4, 5]), [np.array([3, 4, 5])]):
+        [result] = llm.generate(ids, SAMPLING)  # type: ignore[arg-type]
+        assert result.token_ids == by_ids.token_ids
+    both = llm.generate((text for text in ("hello", "world")), SAMPLING)  # type: ignore[arg-type]
+    assert [each.token_ids for each in both] == [
+        llm.generate(text, SAMPLING)[0].token_ids for text in ("hello", "world")
+    ]
+
+
+@pytest.mark.parametrize("sampling", [5, {"max_tokens": 1}, [None], [{"max_tokens": 1}]])
+def test_what_is_no_sampling_is_refused(llm: LLM, sampling: Any) -> None:
+    with pytest.raises(InvalidRequest, match="sampling"):
+        llm.generate(["hello"], sampling)
+
+
+@pytest.mark.parametrize("messages", [None, 5, "hello", {"role": "user", "content": "x"}, [5], ["hello"]])
+def test_what_is_no_conversation_is_refused(llm: LLM, messages: Any) -> None:
+    with pytest.raises(InvalidRequest, match="messages"):
+        llm.chat(messages, SAMPLING)
+    with pytest.raises(InvalidRequest, match="template_kwargs"):
+        llm.chat([{"role": "user", "content": "x"}], SAMPLING, template_kwargs=5)  # type: ignore[arg-type]
+
+
+def test_last_reference_gone_frees_the_model(model_path: Path) -> None:
+    num_threads = threading.active_count()
+    llm = LLM(model_path, threads=1)
+    llm.generate("hello", SAMPLING)
+    engine = weakref.ref(llm._engine)
+    del llm
+    gc.collect()
+    assert engine() is None
+    assert threading.active_count() == num_threads
+
+
+def test_forked_copy_refuses_instead_of_waiting_for_threads_it_does_not_have(llm: LLM) -> None:
+    llm.generate("hello", SAMPLING)
+    with warnings.catch_warnings():
+        # Newer Pythons warn of forking beside threads, which is the point here.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            llm.generate("hello", SAMPLING)
+        except EngineClosed as error:
+            llm.close()
+            os._exit(0 if "fork" in str(error) else 2)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert llm.generate("hello", SAMPLING)
+
+
+def test_template_file_that_cannot_be_read_is_refused(model_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(bytes([255]))
+    for name in ("missing", "binary"):
+        with pytest.raises(InvalidConfig, match=name):
+            LLM(model_path, chat_template=tmp_path / name)
 
 
 def test_package_offers_its_names_and_no_others() -> None:

@@ -162,10 +162,11 @@ class ResourceExhausted(FerrumError):
 
 
 class EngineClosed(FerrumError):
-    """The engine is shutting down or already closed."""
+    """The engine takes no new requests: it is shutting down, closed, or another process owns it."""
 
-    def __init__(self) -> None:
-        super().__init__("the engine is shutting down and takes no new requests")
+    def __init__(self, problem: str = "is shutting down and takes no new requests") -> None:
+        super().__init__(f"the engine {problem}")
+        self.problem = problem
 
 
 class RequestCancelled(FerrumError):

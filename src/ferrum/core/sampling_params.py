@@ -47,7 +47,7 @@ class SamplingParams:
         _require_number("min_p", self.min_p, 0.0, 1.0)
         if self.seed is not None:
             _require_integer("seed", self.seed, -(2**63), MAX_SEED)
-        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+        if not isinstance(self.stop, tuple | list) or not all(isinstance(text, str) for text in self.stop):
             raise InvalidRequest("must be a list of strings", param="stop")
         if len(self.stop) > MAX_STOP_STRINGS:
             raise InvalidRequest(

@@ -181,8 +181,10 @@ class ContinuousBatchEngine:
         """Takes no new requests, gives the active ones ``drain_s`` seconds, cancels the rest, frees all.
 
         ``drain_s`` None means the configured time. Idempotent; a second call with less time cuts the first
-        short.
+        short. A copy made by fork is left alone: what it holds belongs to the process that built it.
         """
+        if self._steps.is_forked_copy:
+            return
         self._steps.close(self._config.shutdown_drain_s if drain_s is None else drain_s)
         self._workers.shutdown()
         atexit.unregister(self.close)

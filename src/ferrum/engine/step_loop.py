@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 
@@ -62,8 +63,14 @@ class StepLoop:
         self._in_step: tuple[ActiveRequest, ...] = ()
         self._step_started_at: float | None = None
         self._thread: threading.Thread | None = None
+        self._process_id = os.getpid()
         self._is_closing = False
         self._death_reason: str | None = None
+
+    @property
+    def is_forked_copy(self) -> bool:
+        """Whether this process got the engine by fork: it can neither run it nor take it apart."""
+        return os.getpid() != self._process_id
 
     @property
     def is_closing(self) -> bool:
@@ -85,6 +92,12 @@ class StepLoop:
 
         Raises EngineClosed, DuplicateRequest or QueueFull.
         """
+        # Before the lock: a fork may have copied it locked, and the threads behind it are not in the copy.
+        if self.is_forked_copy:
+            raise EngineClosed(
+                "was copied by fork, without its threads; load the model in the new process, "
+                "or start that process by spawn"
+            )
         with self._work:
             self._require_open()
             self._slots.open(request_id)
