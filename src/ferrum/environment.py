@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ferrum.core.errors import InvalidConfig
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:
@@ -18,9 +20,12 @@ class Environment:
 
 
 def read_environment() -> Environment:
-    """Read all variables now; an empty one counts as unset."""
+    """Read all variables now; an empty one counts as unset. Raises InvalidConfig without a home folder."""
     home = os.environ.get("FERRUM_HOME", "")
-    return Environment(home=Path(home).expanduser() if home else Path.home() / ".cache" / "ferrum")
+    try:
+        return Environment(home=Path(home or "~/.cache/ferrum").expanduser())
+    except RuntimeError as error:
+        raise InvalidConfig("FERRUM_HOME", f"{error}; set it to a folder, written in full") from None
 
 
 def model_directory() -> Path:

@@ -47,7 +47,7 @@ def ferrum_here(
 ) -> Run:
     """The same command in this process, where only its outcome matters: starting Python takes longest."""
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    def run(*arguments: str, home: Path = home) -> subprocess.CompletedProcess[bytes]:
         monkeypatch.setenv("FERRUM_HOME", str(home))
         monkeypatch.setattr(sys, "argv", ["ferrum", *arguments])
         with open(os.devnull) as nothing:
@@ -281,6 +281,50 @@ def test_reader_that_leaves_is_no_traceback(home: Path, model: str) -> None:
         process.wait(10)
     assert process.returncode == 1
     assert errors == b""
+
+
+@pytest.mark.parametrize("command", ["--version", "list", "run"])
+def test_full_disk_behind_stdout_is_one_line(home: Path, model: str, command: str) -> None:
+    arguments = [command] if command != "run" else [command, model, "--prompt", "x", *SHORT]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [*FERRUM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=30,
+            env={**os.environ, "FERRUM_HOME": str(home)},
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == b"ferrum: error: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_end_nothing(home: Path, model: str, closed: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *FERRUM, "run", model, "--prompt", "x", *SHORT],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+        env={**os.environ, "FERRUM_HOME": str(home)},
+        check=False,
+    )
+    assert ended.returncode == 0
+    assert ended.stderr == b""
+    assert bool(ended.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize(
+    "command", ["list", "rm smollm2:135m", "run smollm2:135m --prompt x", "pull smollm2:135m"]
+)
+def test_home_that_cannot_be_used_is_one_line(tmp_path: Path, ferrum_here: Run, command: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    ended = ferrum_here(*command.split(), home=file)
+    assert ended.returncode == 1
+    assert str(file) in ended.stderr.decode().splitlines()[-1]
+    assert b"Traceback" not in ended.stderr
 
 
 def test_light_commands_import_nothing_heavy(home: Path) -> None:

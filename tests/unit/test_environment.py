@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ferrum.core.errors import InvalidConfig
 from ferrum.environment import cache_directory, model_directory, read_environment
 
 
@@ -30,3 +31,9 @@ def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("FERRUM_HOME", "~/models")
     assert read_environment().home == tmp_path / "models"
+
+
+def test_a_home_folder_that_nobody_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FERRUM_HOME", "~no-such-person/models")
+    with pytest.raises(InvalidConfig, match="FERRUM_HOME"):
+        read_environment()

@@ -9,7 +9,7 @@ import typer
 
 from ferrum import __version__
 from ferrum.cli.lazy_commands import LazyCommands
-from ferrum.cli.streams import forgive_unencodable_text, say
+from ferrum.cli.streams import forgive_unencodable_text, open_missing_streams, say
 from ferrum.core.errors import FerrumError
 
 app = typer.Typer(cls=LazyCommands, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
@@ -33,6 +33,7 @@ def ferrum(
 
 def main() -> None:
     """The console script. Exits 0, 1 (an error, or the reader of stdout left), 2 (usage) or 130 (Ctrl-C)."""
+    open_missing_streams()
     forgive_unencodable_text()
     sys.exit(_status_of(app))
 
@@ -45,4 +46,13 @@ def _status_of(application: typer.Typer) -> int:
     except FerrumError as error:
         say(f"ferrum: error: {error}")
         return 1
+    except OSError as error:
+        # A full disk behind stdout, a folder that may not be read: no bug of ours.
+        say(f"ferrum: error: {_what_failed(error)}")
+        return 1
     return 0
+
+
+def _what_failed(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename is not None else reason

@@ -11,6 +11,20 @@ import sys
 import time
 
 
+def open_missing_streams() -> None:
+    """A stream that was closed before we started becomes the null device, as ``print`` treats it.
+
+    Otherwise the next file we open would get its number, and what is printed would end up in there.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def forgive_unencodable_text() -> None:
     """From now on a character that a stream's encoding lacks is printed as "?" instead of raising."""
     for stream in (sys.stdout, sys.stderr):
