@@ -1,8 +1,9 @@
 // Linear on quantised weights: integer dot products per group, float32 scales, one accumulator per output.
 //
-// Register tile: kWidth columns x R rows. For each group the integer dots of R rows are formed from the same unpacked
-// codes; then acc = fma(float(dot), weight scale * activation scale, acc) and, for types with a minimum,
-// acc = fma(minimum, scaled sum, acc). R is only a matter of speed: each row's arithmetic is its own.
+// Register tile: some rows times kWidth columns of one or two tiles. For each group the integer dots of all rows are
+// formed from the same unpacked codes; then acc = fma(float(dot), weight scale * activation scale, acc) and, for types
+// with a minimum, acc = fma(minimum, scaled sum, acc). The shape is only a matter of speed: each row's arithmetic is its
+// own.
 #include "kernel_table.h"
 #include "vector.h"
 
@@ -95,13 +96,19 @@ FERRUM_INLINE int32_t four_bytes(const int8_t* p) {
 template <WeightLayout L>
 inline constexpr bool kDotsNeedOffset = L.offset != 0;
 
-template <WeightLayout L, int Quad, int End, int R>
-FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
-  const Codes w = quad_codes<L, Quad>(codes);
+template <WeightLayout L, int Quad, int End, int Rows, int Tiles>
+FERRUM_INLINE void add_dots(const uint8_t* codes, size_t tile_bytes, const int8_t* x, size_t x_stride,
+                            IntVector (*dot)[Rows]) {
+  Codes w[Tiles];
+#pragma GCC unroll 2
+  for (int t = 0; t < Tiles; ++t) w[t] = quad_codes<L, Quad>(codes + t * tile_bytes);
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-    dot[r] = _mm512_dpbusd_epi32(dot[r], w, _mm512_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad)));
-  if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
+  for (int r = 0; r < Rows; ++r) {
+    const __m512i a = _mm512_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad));
+#pragma GCC unroll 2
+    for (int t = 0; t < Tiles; ++t) dot[t][r] = _mm512_dpbusd_epi32(dot[t][r], w[t], a);
+  }
+  if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, Rows, Tiles>(codes, tile_bytes, x, x_stride, dot);
 }
 
 #elif defined(FERRUM_ISA_AVX2)
@@ -126,7 +133,7 @@ FERRUM_INLINE void add_pairs(const uint8_t* codes, const int8_t* x, size_t x_str
 }
 
 template <WeightLayout L, int Quad, int End, int R>
-FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
+FERRUM_INLINE void add_row_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
   const __m256i ones = _mm256_set1_epi16(1);
   if constexpr (L.low_bits == 8) {
     // 8-bit codes do not fit the unsigned operand: |w| * (a with w's sign), 128 * 127 * 2 = 32,512 at most.
@@ -138,7 +145,7 @@ FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stri
       const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(a, w));
       dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs, ones));
     }
-    if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
+    if constexpr (Quad + 1 < End) add_row_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
   } else {
     constexpr int stop = Quad + kQuadsIn16Bits<L> < End ? Quad + kQuadsIn16Bits<L> : End;
     __m256i pairs[R];
@@ -147,7 +154,7 @@ FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stri
     add_pairs<L, Quad, stop, R>(codes, x, x_stride, pairs);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs[r], ones));
-    if constexpr (stop < End) add_dots<L, stop, End, R>(codes, x, x_stride, dot);
+    if constexpr (stop < End) add_row_dots<L, stop, End, R>(codes, x, x_stride, dot);
   }
 }
 
@@ -157,7 +164,7 @@ template <WeightLayout L>
 inline constexpr bool kDotsNeedOffset = L.offset != 0;
 
 template <WeightLayout L, int Quad, int End, int R>
-FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
+FERRUM_INLINE void add_row_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
   const Codes w = quad_codes<L, Quad>(codes);
   for (int r = 0; r < R; ++r) {
     const int8_t* a = x + r * x_stride + 4 * Quad;
@@ -165,9 +172,17 @@ FERRUM_INLINE void add_dots(const uint8_t* codes, const int8_t* x, size_t x_stri
       dot[r].lane[c] +=
           w.byte[4 * c] * a[0] + w.byte[4 * c + 1] * a[1] + w.byte[4 * c + 2] * a[2] + w.byte[4 * c + 3] * a[3];
   }
-  if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
+  if constexpr (Quad + 1 < End) add_row_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
 }
 
+#endif
+
+#if !defined(FERRUM_ISA_AVX512)
+template <WeightLayout L, int Quad, int End, int Rows, int Tiles>
+FERRUM_INLINE void add_dots(const uint8_t* codes, size_t tile_bytes, const int8_t* x, size_t x_stride,
+                            IntVector (*dot)[Rows]) {
+  for (int t = 0; t < Tiles; ++t) add_row_dots<L, Quad, End, Rows>(codes + t * tile_bytes, x, x_stride, dot[t]);
+}
 #endif
 
 // ---- scales -------------------------------------------------------------------------------------------------------
@@ -227,94 +242,130 @@ struct RowPointers {
   size_t sums_stride;
 };
 
-template <WeightLayout L, int FirstQuad, int EndQuad, int R>
-FERRUM_INLINE void accumulate_group(const uint8_t* codes, const uint8_t* scales, int g, int g32, int column,
-                                    const RowPointers& x, Vector* acc) {
-  IntVector dot[R];
+// One or two neighbouring tiles: with two, each activation that is loaded serves twice.
+struct TilePointers {
+  const uint8_t* codes;
+  const uint8_t* scales;
+  size_t tile_bytes;
+};
+
+template <WeightLayout L, int FirstQuad, int EndQuad, int Rows, int Tiles>
+FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, int column, const RowPointers& x,
+                                    Vector (*acc)[Rows]) {
+  IntVector dot[Tiles][Rows];
+#pragma GCC unroll 2
+  for (int t = 0; t < Tiles; ++t) {
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    if constexpr (kDotsNeedOffset<L>) {
-      dot[r] = i_set(-L.offset * x.sums[r * x.sums_stride + g]);
-    } else {
-      dot[r] = i_set(0);
+    for (int r = 0; r < Rows; ++r) {
+      if constexpr (kDotsNeedOffset<L>) {
+        dot[t][r] = i_set(-L.offset * x.sums[r * x.sums_stride + g]);
+      } else {
+        dot[t][r] = i_set(0);
+      }
     }
   }
-  add_dots<L, FirstQuad, EndQuad, R>(codes, x.codes + size_t(g32) * kGroup, x.codes_stride, dot);
-  const GroupScales w = load_scales<L>(scales, g, column);
+  add_dots<L, FirstQuad, EndQuad, Rows, Tiles>(w.codes, w.tile_bytes, x.codes + size_t(g32) * kGroup, x.codes_stride,
+                                               dot);
+#pragma GCC unroll 2
+  for (int t = 0; t < Tiles; ++t) {
+    const GroupScales scales = load_scales<L>(w.scales + t * w.tile_bytes, g, column);
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    const Vector scale = v_mul(w.scale, v_set(x.scales[r * x.scales_stride + g32]));
-    acc[r] = v_fma(v_from_int(dot[r]), scale, acc[r]);
-    if constexpr (L.has_minimum) acc[r] = v_fma(w.minimum, v_set(x.scaled_sums[r * x.sums_stride + g]), acc[r]);
+    for (int r = 0; r < Rows; ++r) {
+      const Vector scale = v_mul(scales.scale, v_set(x.scales[r * x.scales_stride + g32]));
+      acc[t][r] = v_fma(v_from_int(dot[t][r]), scale, acc[t][r]);
+      if constexpr (L.has_minimum)
+        acc[t][r] = v_fma(scales.minimum, v_set(x.scaled_sums[r * x.sums_stride + g]), acc[t][r]);
+    }
   }
 }
 
 inline constexpr int kPrefetchBytes = 2048;
 
-template <WeightLayout L, int R>
-void register_tile(const uint8_t* codes, const uint8_t* scales, int groups32, int column, const RowPointers& x,
-                   float* out, size_t out_stride, const float* bias) {
-  Vector acc[R];
+template <WeightLayout L, int Rows, int Tiles>
+void register_tile(TilePointers w, int groups32, int column, const RowPointers& x, float* out, size_t out_stride,
+                   const float* bias) {
+  Vector acc[Tiles][Rows];
+#pragma GCC unroll 2
+  for (int t = 0; t < Tiles; ++t)
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) acc[r] = v_zero();
-  const uint8_t* group_codes = codes + 4 * column;
-  for (int g32 = 0; g32 < groups32; ++g32, group_codes += L.code_bytes) {
+    for (int r = 0; r < Rows; ++r) acc[t][r] = v_zero();
+  w.codes += 4 * column;
+  for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
     // One row runs at memory speed: ask for the lines a few groups ahead (tiles follow each other in memory).
-    if constexpr (R == 1) {
-      for (int line = 0; line < L.code_bytes; line += 64) __builtin_prefetch(group_codes + kPrefetchBytes + line);
+    if constexpr (Rows == 1) {
+      for (int line = 0; line < L.code_bytes; line += 64) __builtin_prefetch(w.codes + kPrefetchBytes + line);
     }
     if constexpr (L.group == 32) {
-      accumulate_group<L, 0, 8, R>(group_codes, scales, g32, g32, column, x, acc);
+      accumulate_group<L, 0, 8, Rows, Tiles>(w, g32, g32, column, x, acc);
     } else {
-      accumulate_group<L, 0, 4, R>(group_codes, scales, 2 * g32, g32, column, x, acc);
-      accumulate_group<L, 4, 8, R>(group_codes, scales, 2 * g32 + 1, g32, column, x, acc);
+      accumulate_group<L, 0, 4, Rows, Tiles>(w, 2 * g32, g32, column, x, acc);
+      accumulate_group<L, 4, 8, Rows, Tiles>(w, 2 * g32 + 1, g32, column, x, acc);
     }
   }
+#pragma GCC unroll 2
+  for (int t = 0; t < Tiles; ++t) {
+    const int start = t * kTileColumns + column;
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    const Vector y = bias ? v_add(acc[r], v_load(bias + column)) : acc[r];
-    v_store(out + r * out_stride + column, y);
+    for (int r = 0; r < Rows; ++r)
+      v_store(out + r * out_stride + start, bias ? v_add(acc[t][r], v_load(bias + start)) : acc[t][r]);
   }
 }
 
+// Shapes of register tiles: what 32 (AVX-512) or 16 vector registers hold of accumulators and dots.
 #if defined(FERRUM_ISA_AVX512)
-inline constexpr int kMostRows = 8;
+inline constexpr int kMostRows = 6;
+inline constexpr int kMostTiles = 2;
 #else
 inline constexpr int kMostRows = 4;
+inline constexpr int kMostTiles = 1;
 #endif
+
+template <WeightLayout L, int Tiles>
+void linear_rows(const WeightView& weight, const TilePointers& w, const QuantizedRowsView& x, int row_begin,
+                 int row_end, float* out, size_t out_stride, const float* bias) {
+  constexpr bool by32 = L.group == 32;
+  const int groups32 = (weight.columns + kGroup - 1) / kGroup;
+  for (int row = row_begin; row < row_end;) {
+    const int left = row_end - row;
+    const int rows = left >= kMostRows ? kMostRows : (left >= 4 ? 4 : (left >= 2 ? 2 : 1));
+    const RowPointers pointers{
+        x.codes + size_t(row) * x.padded,
+        x.scales + size_t(row) * x.groups,
+        by32 ? x.scaled_sums32 + size_t(row) * x.groups : x.scaled_sums16 + size_t(row) * 2 * x.groups,
+        by32 ? x.sums32 + size_t(row) * x.groups : x.sums16 + size_t(row) * 2 * x.groups,
+        size_t(x.padded),
+        size_t(x.groups),
+        size_t(x.groups) * (by32 ? 1 : 2),
+    };
+    float* target = out + size_t(row) * out_stride;
+    for (int column = 0; column < kTileColumns; column += kWidth) {
+      switch (rows) {
+        case 1: register_tile<L, 1, Tiles>(w, groups32, column, pointers, target, out_stride, bias); break;
+        case 2: register_tile<L, 2, Tiles>(w, groups32, column, pointers, target, out_stride, bias); break;
+        case 4: register_tile<L, 4, Tiles>(w, groups32, column, pointers, target, out_stride, bias); break;
+        default: register_tile<L, kMostRows, Tiles>(w, groups32, column, pointers, target, out_stride, bias);
+      }
+    }
+    row += rows;
+  }
+}
 
 template <WeightLayout L>
 void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x, int row_begin,
                   int row_end, float* out, size_t out_stride, const float* bias) {
-  const int groups32 = (weight.columns + kGroup - 1) / kGroup;
-  for (int tile = tile_begin; tile < tile_end; ++tile) {
+  // A single row reads one tile after the other: two streams at once gain nothing there.
+  const bool in_pairs = kMostTiles == 2 && row_end - row_begin > 1;
+  for (int tile = tile_begin; tile < tile_end;) {
     const uint8_t* codes = weight.data + size_t(tile) * weight.tile_bytes;
-    const uint8_t* scales = codes + weight.scales_offset;
+    const TilePointers w{codes, codes + weight.scales_offset, weight.tile_bytes};
+    float* target = out + tile * kTileColumns;
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
-    for (int row = row_begin; row < row_end;) {
-      const int left = row_end - row;
-      const int rows = left >= kMostRows ? kMostRows : (left >= 4 ? 4 : (left >= 2 ? 2 : 1));
-      constexpr bool by32 = L.group == 32;
-      const RowPointers pointers{
-          x.codes + size_t(row) * x.padded,
-          x.scales + size_t(row) * x.groups,
-          by32 ? x.scaled_sums32 + size_t(row) * x.groups : x.scaled_sums16 + size_t(row) * 2 * x.groups,
-          by32 ? x.sums32 + size_t(row) * x.groups : x.sums16 + size_t(row) * 2 * x.groups,
-          size_t(x.padded),
-          size_t(x.groups),
-          size_t(x.groups) * (by32 ? 1 : 2),
-      };
-      float* target = out + size_t(row) * out_stride + tile * kTileColumns;
-      for (int column = 0; column < kTileColumns; column += kWidth) {
-        switch (rows) {
-          case 1: register_tile<L, 1>(codes, scales, groups32, column, pointers, target, out_stride, tile_bias); break;
-          case 2: register_tile<L, 2>(codes, scales, groups32, column, pointers, target, out_stride, tile_bias); break;
-          case 4: register_tile<L, 4>(codes, scales, groups32, column, pointers, target, out_stride, tile_bias); break;
-          default:
-            register_tile<L, kMostRows>(codes, scales, groups32, column, pointers, target, out_stride, tile_bias);
-        }
-      }
-      row += rows;
+    if (in_pairs && tile + 1 < tile_end) {
+      linear_rows<L, kMostTiles>(weight, w, x, row_begin, row_end, target, out_stride, tile_bias);
+      tile += kMostTiles;
+    } else {
+      linear_rows<L, 1>(weight, w, x, row_begin, row_end, target, out_stride, tile_bias);
+      tile += 1;
     }
   }
 }
