@@ -50,10 +50,17 @@ constexpr int kSpins = 1000;
 
 ThreadTeam::ThreadTeam(int num_threads) : num_threads_(num_threads) {
   threads_.reserve(size_t(num_threads - 1));
-  for (int member = 1; member < num_threads; ++member) threads_.emplace_back([this, member] { work(member); });
+  try {
+    for (int member = 1; member < num_threads; ++member) threads_.emplace_back([this, member] { work(member); });
+  } catch (...) {  // a limit on threads or memory: those that did start must end before the caller hears of it
+    close();
+    throw;
+  }
 }
 
-ThreadTeam::~ThreadTeam() {
+ThreadTeam::~ThreadTeam() { close(); }
+
+void ThreadTeam::close() {
   closing_ = true;
   run_number_.fetch_add(1, std::memory_order_release);
   wake_all(run_number_);

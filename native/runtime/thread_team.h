@@ -10,7 +10,7 @@ namespace ferrum {
 
 class ThreadTeam {
  public:
-  explicit ThreadTeam(int num_threads);
+  explicit ThreadTeam(int num_threads);  // std::system_error where the system does not give that many
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -38,6 +38,7 @@ class ThreadTeam {
 
  private:
   void work(int member);
+  void close();
   // The standard library's notify first reads whether anyone waits; without the fence that read may pass the store
   // before it, and a member that is just falling asleep is never woken.
   template <typename T>

@@ -58,9 +58,14 @@ class NativeRuntime:
         self._num_blocks = num_blocks
         self._limits = limits
         self._executable = lower(plan)
-        self._native: _native.Runtime | None = _native.Runtime(
-            kernel_set, num_threads, limits.max_tokens, limits.max_outputs, num_blocks, plan.context_length
-        )
+        sizes = (limits.max_tokens, limits.max_outputs, num_blocks, plan.context_length)
+        try:
+            self._native: _native.Runtime | None = _native.Runtime(kernel_set, num_threads, *sizes)
+        except RuntimeError as error:
+            message = (
+                f"the system did not start {num_threads} threads ({error}); lower it, or raise the limit"
+            )
+            raise InvalidConfig("num_threads", message) from error
         assemble(self._executable, tensors, self._native)
 
     @property

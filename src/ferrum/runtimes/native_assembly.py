@@ -48,8 +48,8 @@ def assemble(plan: ExecutablePlan, tensors: Mapping[str, QuantizedTensor], runti
 class _Ids:
     """Ids given out once a name, by calling ``add``; mutable.
 
-    ``add`` comes with each call: kept, it would tie assembly, runtime and checkpoint into a cycle that lives on
-    until the garbage collector passes.
+    ``add`` comes with each call: kept, it would tie assembly, runtime and checkpoint into a cycle, and
+    only the garbage collector would free them.
     """
 
     def __init__(self) -> None:

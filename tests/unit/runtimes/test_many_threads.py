@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,3 +90,36 @@ def test_a_runtime_that_goes_takes_its_threads_along(tiny: tuple[Checkpoint, Mod
             wait_until(lambda: num_threads() == before)
     finally:
         gc.enable()
+
+
+def test_more_threads_than_the_system_gives_are_one_clear_error(tmp_path: Path) -> None:
+    """In a process of its own: it lowers its own limit on address space, which stacks count against."""
+    path = write_tiny_llama(tmp_path / "tiny.gguf")
+    done = subprocess.run([sys.executable, "-c", LIMITED, path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "num_threads" in done.stdout
+    assert "64 threads" in done.stdout
+    assert "left behind: 0" in done.stdout
+
+
+LIMITED = """
+import os, resource, sys, time
+from pathlib import Path
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+from ferrum.core.errors import InvalidConfig
+from ferrum.models.architectures import build_plan
+from ferrum.runtimes.native import NativeRuntime, StepLimits
+from ferrum.weights.checkpoint import open_checkpoint
+
+checkpoint = open_checkpoint(Path(sys.argv[1]))
+plan = build_plan(checkpoint, 64)
+num_threads = len(os.listdir("/proc/self/task"))
+used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
+try:
+    NativeRuntime(plan, checkpoint.tensors, 4, 64, StepLimits(16, 16))
+except InvalidConfig as error:
+    print(error)
+time.sleep(0.1)  # a joined thread may show for a moment longer
+print("left behind:", len(os.listdir("/proc/self/task")) - num_threads)
+"""
