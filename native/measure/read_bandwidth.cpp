@@ -94,14 +94,15 @@ std::vector<double> ReadBuffer::measure(int streams, int passes) {
   const ReadShare read = reader_of(streams);
   std::vector<double> rates;
   volatile uint64_t sink = 0;
-  const auto never = [] { return false; };
   for (int pass = 0; pass < passes; ++pass) {
     Clock::time_point start;
     std::vector<uint64_t> joined(shares_.size());
     team_.run([&](int member) {
-      // The pass begins when all are awake.
-      team_.barrier(never);
-      if (member == 0) start = Clock::now();
+      // The pass begins when all are awake: the last to come takes the time before it lets the others go.
+      team_.barrier([&] {
+        start = Clock::now();
+        return false;
+      });
       joined[size_t(member)] = read(shares_[size_t(member)].as<uint8_t>(), share_bytes_);
     });
     const std::chrono::duration<double> elapsed = Clock::now() - start;

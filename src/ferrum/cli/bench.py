@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +9,11 @@ import typer
 
 from ferrum import environment
 from ferrum.assembly.thread_count import choose_thread_count, read_cpu_limits
+from ferrum.cli import bench_compare, bench_profile, bench_roofline, bench_serve, bench_throughput
 from ferrum.cli.download_progress import DownloadProgress
+from ferrum.cli.json_output import JsonOption, write_json
 from ferrum.cli.model_options import ModelArgument, ThreadsOption
 from ferrum.cli.streams import say
-from ferrum.core.errors import InvalidConfig
 from ferrum.weights.model_store import ModelStore
 from ferrum.weights.open_model import open_model
 
@@ -29,7 +29,7 @@ def bench() -> None:
 def perplexity(
     model: ModelArgument,
     text: Annotated[Path, typer.Option("--text", help="UTF-8 file of at least 512 tokens.")],
-    output: Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")] = None,
+    output: JsonOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Score TEXT in windows of 512 tokens, second halves: the native runtime beside float32 arithmetic."""
@@ -45,11 +45,11 @@ def perplexity(
     print(f"perplexity  native {report.perplexity_native:.4f}  float {report.perplexity_float:.4f}")
     print(f"kl_mean     {report.kl_mean:.6f} over {report.tokens_scored} tokens")
     if output is not None:
-        _write(output, report.as_json())
+        write_json(output, report.as_json())
 
 
-def _write(path: Path, figures: dict[str, object]) -> None:
-    try:
-        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidConfig("--json", f"cannot write {path}: {error.strerror}") from None
+app.command()(bench_roofline.roofline)
+app.command()(bench_throughput.throughput)
+app.command()(bench_serve.serve)
+app.command()(bench_compare.compare)
+app.command()(bench_profile.profile)

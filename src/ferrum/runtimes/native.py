@@ -131,6 +131,18 @@ class NativeRuntime:
             logits=self._logits(num_outputs if detail is LogitsDetail.FULL else 0),
         )
 
+    def start_timing(self) -> None:
+        """From now on, measures the wall time of every operation, until ``stop_timing``."""
+        self._running().start_timing()
+
+    def stop_timing(self) -> list[float]:
+        """Seconds since ``start_timing``: of filling the rope tables, then of each operation of
+        ``executable_plan``, then of choosing tokens.
+        """
+        seconds = self._running().operation_seconds
+        self._running().stop_timing()
+        return seconds
+
     def abort(self) -> None:
         if self._native is not None:
             self._native.abort()

@@ -1,0 +1,82 @@
+"""``ferrum bench compare``: opens our engine and the peers, and closes them whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ferrum import environment
+from ferrum.bench.bench_model import BenchModel, BenchNeeds
+from ferrum.bench.compare_phases import ComparePhase
+from ferrum.bench.comparison import Comparison, ComparisonRounds
+from ferrum.bench.measured_on import MeasuredOn, measured_on
+from ferrum.bench.peers.our_engine import OurEngine
+from ferrum.bench.peers.peer import Peer, PeerFailed, PeerSetup, PeerUnavailable
+from ferrum.bench.peers.peer_table import opener_of
+from ferrum.core.errors import InternalError
+from ferrum.weights.model_store import ModelStore
+from ferrum.weights.open_model import open_model
+from ferrum.weights.progress_reporter import ProgressReporter
+
+
+@dataclass(frozen=True, slots=True)
+class PeerChoice:
+    """A peer by name, and where it is when it cannot be found."""
+
+    name: str
+    program: str | None
+
+
+def parse_peers(text: str) -> list[PeerChoice]:
+    """ "llama-server=/path/to/it,xllamacpp". Raises UnknownComponent for a name nobody knows."""
+    choices = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, program = entry.partition("=")
+        opener_of(name)
+        choices.append(PeerChoice(name, program or None))
+    return choices
+
+
+@dataclass(frozen=True, slots=True)
+class CompareReport:
+    measured_on: MeasuredOn
+    comparison: Comparison
+
+    def as_json(self) -> dict[str, object]:
+        return {**self.measured_on.as_json(), **self.comparison.as_json()}
+
+
+def report_comparison(
+    argument: str,
+    peers: Sequence[PeerChoice],
+    phases: Sequence[ComparePhase],
+    pairs: int,
+    threads: int | None,
+    reporter: ProgressReporter,
+    on_measure: Callable[[int, str, str], None],
+) -> CompareReport:
+    """Raises ModelError, InvalidConfig or ResourceExhausted for what concerns our own engine."""
+    path = open_model(argument, ModelStore(environment.model_directory()), reporter).path
+    needs = BenchNeeds(
+        sequence_tokens=max(phase.sequence_tokens for phase in phases) + 1,
+        num_sequences=max(phase.num_sequences for phase in phases),
+    )
+    with BenchModel(argument, needs, threads, reporter) as bench, ExitStack() as stack:
+        not_measured: dict[str, str] = {}
+        opened: list[Peer] = []
+        for choice in peers:
+            setup = PeerSetup(path, bench.model.threads.count, bench.runtime.vocabulary_size, choice.program)
+            try:
+                peer = opener_of(choice.name)(setup)
+            except (PeerUnavailable, PeerFailed) as problem:
+                not_measured[choice.name] = problem.reason
+                continue
+            stack.callback(peer.close)
+            opened.append(peer)
+        rounds = ComparisonRounds(OurEngine(bench), opened, not_measured, on_measure)
+        try:
+            comparison = rounds.run(phases, pairs)
+        except PeerFailed as failed:
+            raise InternalError(f"our own engine could not be measured: {failed.reason}") from failed
+        return CompareReport(measured_on(bench), comparison)
