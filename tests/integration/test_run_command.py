@@ -199,6 +199,9 @@ def test_chat_template_file_is_used_and_a_broken_one_named_with_its_line(
     assert ferrum_here(*base, "--chat-template", str(good)).returncode == 0
     assert "line 2" in one_line_error(ferrum_here(*base, "--chat-template", str(broken)))
     assert "line 1" in one_line_error(ferrum_here(*base, "--chat-template", str(escaped)))
+    refusing = home / "refusing.jinja"
+    refusing.write_text(r'{{ raise_exception("first\nsecond") }}')
+    assert "first second" in one_line_error(ferrum_here(*base, "--chat-template", str(refusing)))
     missing = one_line_error(ferrum_here(*base, "--chat-template", str(home / "none.jinja")))
     assert "none.jinja" in missing
 

@@ -44,7 +44,8 @@ def _status_of(application: typer.Typer) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except FerrumError as error:
-        say(f"ferrum: error: {error}")
+        # A template refuses in words of its own, which may fill several lines.
+        say(f"ferrum: error: {' '.join(str(error).splitlines())}")
         return 1
     except OSError as error:
         # A full disk behind stdout, a folder that may not be read: no bug of ours.

@@ -159,7 +159,7 @@ class StepLoop:
         if thread is threading.current_thread():
             self._cancel_all()
             return
-        thread.join(drain_s)
+        thread.join(min(drain_s, threading.TIMEOUT_MAX))
         if thread.is_alive():
             self._cancel_all()
             thread.join()

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ferrum.core.errors import InvalidConfig
 from ferrum.server.wire_errors import UnknownModel
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModels:
-    """``names[0]`` is the name used in answers when the caller named none. ``created`` is in Unix seconds."""
+    """``names[0]`` is the name used in answers when the caller named none. ``created`` is in Unix seconds.
+
+    Raises InvalidConfig for an empty name: no client could ask for it.
+    """
 
     names: tuple[str, ...]
     created: int
     context_length: int
+
+    def __post_init__(self) -> None:
+        if not self.names or not all(name.strip() for name in self.names):
+            raise InvalidConfig("served_model_name", "must not be empty")
 
     def resolve(self, name: str | None) -> str:
         """The name to answer under. Raises UnknownModel; a request without a model means the one there is."""

@@ -454,3 +454,15 @@ async def test_a_storm_of_comers_and_goers_leaves_nothing_behind() -> None:
         ended = [e.request_id for e in workshop.recorder.events if isinstance(e, RequestFinished)]
         assert sorted(ended) == sorted(queued)
         assert (await workshop.engine.infer(ask("control"))).finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("drain_s", [float("inf"), 1e30])
+async def test_a_drain_without_limit_waits_for_the_requests(drain_s: float) -> None:
+    workshop, gate = _gated()
+    answer = asyncio.create_task(workshop.engine.infer(ask("a", max_tokens=2)))
+    await eventually(gate.is_waiting.is_set)
+    closing = asyncio.create_task(workshop.engine.shutdown(drain_s))
+    gate.let_through(10)
+    await closing
+    assert (await answer).finish_reason is FinishReason.LENGTH
+    workshop.assert_nothing_is_held()

@@ -1,9 +1,12 @@
+import pytest
 from asgi_client import get, start
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from scripted_engine import ScriptedEngine
 
+from ferrum.core.errors import InvalidConfig
 from ferrum.server.app import create_app
+from ferrum.server.served_models import ServedModels
 from ferrum.server.server_context import ServerContext
 from ferrum.server.server_options import ServerOptions
 
@@ -73,3 +76,9 @@ async def test_cross_origin_headers_are_on_preflights_streams_and_errors(context
     for answer in (preflight, stream, error):
         assert answer.headers["access-control-allow-origin"] == "*"
         assert "access-control-allow-credentials" not in answer.headers
+
+
+@pytest.mark.parametrize("names", [(), ("",), ("tiny", " ")])
+def test_a_model_needs_a_name_that_clients_can_ask_for(names: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidConfig, match="served_model_name"):
+        ServedModels(names, 0, 64)
