@@ -42,10 +42,11 @@ int PlanInterpreter::add_vector(const float* values, int count) {
 int PlanInterpreter::add_buffer(int width, RowSpace space, bool replicated) {
   const size_t stride = padded_width(width);
   const size_t rows = size_t(space == RowSpace::tokens ? limits_.max_tokens : limits_.max_outputs);
-  // Copies lie behind the shared rows; only steps of few rows use those of members 1 and up.
-  const size_t copy = replicated ? rows * stride : 0;
-  arenas_.emplace_back((rows * stride + copy * size_t(team_.size() - 1)) * sizeof(float));
-  memory_.buffers.push_back({width, stride, space, arenas_.back().as<float>(), copy});
+  // Copies lie over the shared rows: a step uses many of those or few rows of each copy, never both. Apart they would
+  // cost a huge page for each member.
+  const size_t copy_rows = replicated ? kReplicatedRows : 0;
+  arenas_.emplace_back(std::max(rows, copy_rows * size_t(team_.size())) * stride * sizeof(float));
+  memory_.buffers.push_back({width, stride, space, arenas_.back().as<float>(), copy_rows * stride});
   return int(memory_.buffers.size()) - 1;
 }
 

@@ -86,7 +86,8 @@ struct Step {
   int32_t* sampled_tokens = nullptr;
   uint64_t* digests = nullptr;
 
-  bool is_replicated() const { return num_tokens <= kReplicatedRows; }
+  // Both: an output row may be asked for more than once.
+  bool is_replicated() const { return num_tokens <= kReplicatedRows && num_outputs <= kReplicatedRows; }
   // Which copy of replicated memory a member works on.
   int copy_of(int member) const { return is_replicated() ? member : 0; }
   int rows(RowSpace space) const { return space == RowSpace::tokens ? num_tokens : num_outputs; }

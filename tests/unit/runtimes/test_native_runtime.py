@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,20 @@ def test_recycled_blocks_leave_no_trace(tiny_gemma: tuple[Checkpoint, ModelPlan]
     np.testing.assert_array_equal(
         logits_of(used, tokens, 33, [3, 0, 2]), logits_of(fresh, tokens, 33, [3, 0, 2])
     )
+
+
+def test_a_row_may_be_an_output_more_often_than_a_step_has_rows(
+    tiny_gemma: tuple[Checkpoint, ModelPlan],
+) -> None:
+    """A short step with many outputs: memory that is copied for each thread in short steps has few rows."""
+    checkpoint, plan = tiny_gemma
+    once = batch_of([([3], 0, [0])])
+    often = dataclasses.replace(once, output_rows=np.zeros(100, np.int32))
+    expected = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS).run(once, LogitsDetail.FULL)
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 3, LIMITS)
+    for _ in range(3):
+        logits = runtime.run(often, LogitsDetail.FULL).logits
+        np.testing.assert_array_equal(logits, np.repeat(expected.logits, 100, axis=0))
 
 
 def test_digest_is_that_of_the_logits_and_sampling_repeats(tiny_gemma: tuple[Checkpoint, ModelPlan]) -> None:
