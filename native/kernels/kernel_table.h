@@ -64,6 +64,7 @@ struct KernelTable {
                           int first_position, float* scores, const AttentionState& state);
   void (*attention_merge)(const AttentionState& piece, int count, int head_width, const AttentionState& running);
 
+  // The chosen token, or -1 for logits that are not all finite numbers.
   int32_t (*sample)(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch);
 };
 

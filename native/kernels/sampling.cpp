@@ -23,22 +23,39 @@ double uniform_draw(uint64_t seed, int32_t position) {
   return (double(counter[0] >> 5) * 67108864.0 + double(counter[1] >> 6)) / 9007199254740992.0;
 }
 
-float row_maximum(const float* logits, int count) {
-  Vector largest = v_set(logits[0]);
+struct RowRange {
+  float largest;
+  bool is_finite;
+};
+
+RowRange range_of(const float* logits, int count) {
+  Vector largest = v_set(-__builtin_inff());
+  Vector differences = v_zero();  // x - x is 0 for a number, and no number for the rest
   int i = 0;
-  for (; i + kWidth <= count; i += kWidth) largest = v_max(largest, v_load(logits + i));
-  float lane[kWidth];
+  for (; i + kWidth <= count; i += kWidth) {
+    const Vector x = v_load(logits + i);
+    largest = v_max(largest, x);
+    differences = v_add(differences, v_sub(x, x));
+  }
+  float lane[kWidth], difference[kWidth];
   v_store(lane, largest);
-  float result = lane[0];
-  for (int j = 1; j < kWidth; ++j) result = lane[j] > result ? lane[j] : result;
-  for (; i < count; ++i) result = logits[i] > result ? logits[i] : result;
-  return result;
+  v_store(difference, differences);
+  RowRange range{lane[0], true};
+  for (int j = 0; j < kWidth; ++j) {
+    range.largest = lane[j] > range.largest ? lane[j] : range.largest;
+    range.is_finite = range.is_finite && difference[j] == 0.0f;
+  }
+  for (; i < count; ++i) {
+    range.largest = logits[i] > range.largest ? logits[i] : range.largest;
+    range.is_finite = range.is_finite && logits[i] - logits[i] == 0.0f;
+  }
+  return range;
 }
 
 int32_t first_equal(const float* logits, int count, float value) {
-  for (int i = 0; i < count; ++i)
-    if (logits[i] == value) return i;
-  return 0;  // only a row of NaN gets here; the runtime reports that
+  int i = 0;
+  while (i + 1 < count && logits[i] != value) ++i;
+  return i;
 }
 
 // Heavier first, then lower id.
@@ -91,7 +108,9 @@ void sort_first(int32_t* order, int count, const float* weights) {  // heap sort
 }  // namespace
 
 int32_t sample(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch) {
-  const float largest = row_maximum(logits, vocabulary);
+  const RowRange range = range_of(logits, vocabulary);
+  if (!range.is_finite) return -1;
+  const float largest = range.largest;
   // Greedy too when the temperature is no normal number: its inverse must be finite.
   if (rule.temperature < __FLT_MIN__) return first_equal(logits, vocabulary, largest);
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ferrum import _native
 from ferrum.core.arrays import FloatArray
-from ferrum.core.errors import InvalidConfig, UnsupportedModel
+from ferrum.core.errors import InternalError, InvalidConfig, UnsupportedModel
 from ferrum.plan.executable_plan import ExecutablePlan
 from ferrum.plan.lowering import lower
 from ferrum.plan.model_plan import ModelPlan
@@ -125,6 +125,8 @@ class NativeRuntime:
         )
         if not finished:
             raise StepAborted
+        if (tokens < 0).any():
+            raise InternalError("the model's logits are not finite numbers; its weights may be damaged")
         return StepOutput(
             token_ids=tokens,
             logit_digests=np.zeros(0, np.uint64) if digests is None else digests,

@@ -77,7 +77,8 @@ class Runtime(Protocol):
     def run(self, batch: StepBatch, detail: LogitsDetail = LogitsDetail.NONE) -> StepOutput:
         """Computes the step, writing K and V of every row into its block.
 
-        Raises StepAborted when ``abort`` was called while it ran; nothing it wrote may then be relied on.
+        Raises InternalError when a token is wanted of logits that are not finite, and StepAborted when
+        ``abort`` was called while it ran; nothing it wrote may then be relied on.
         """
         ...
 

@@ -140,3 +140,15 @@ def test_sampling_chooses_the_reference_token(
     chosen = _native.kernels.sample(kernel_set, logits, temperature, top_k, top_p, min_p, seed, position)
     instruction = SamplingInstruction(temperature, top_k, top_p, min_p, seed, position)
     assert chosen == choose(logits, instruction)
+
+
+@pytest.mark.parametrize("kernel_set", KERNEL_SETS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 15, 16, 98])
+@pytest.mark.parametrize(("temperature", "top_k", "top_p"), [(0.0, 0, 1.0), (1.0, 0, 1.0), (1.0, 5, 0.9)])
+def test_no_token_is_chosen_from_logits_that_are_not_numbers(
+    kernel_set: str, bad: float, place: int, temperature: float, top_k: int, top_p: float
+) -> None:
+    logits = np.linspace(-1, 1, 99, dtype=np.float32)
+    logits[place] = bad
+    assert _native.kernels.sample(kernel_set, logits, temperature, top_k, top_p, 0.0, 1, 1) == -1
