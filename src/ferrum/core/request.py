@@ -12,7 +12,10 @@ from ferrum.core.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Plain text: encoded with the tokenizer's own beginning token; it never becomes a control token."""
+    """Plain text, encoded with the tokenizer's own beginning token; one written at its start is that one.
+
+    Nothing else in it becomes a control token.
+    """
 
     text: str
 

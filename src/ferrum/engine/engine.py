@@ -96,6 +96,11 @@ class ContinuousBatchEngine:
         return self._inputs.capacity
 
     @property
+    def request_capacity(self) -> int:
+        """Most requests that can run and wait at once; more than these can never be taken together."""
+        return self._config.scheduler.max_running_requests + self._config.scheduler.max_waiting_requests
+
+    @property
     def registry(self) -> CollectorRegistry:
         """The Prometheus registry that holds this engine's metrics and nothing else."""
         return self._metrics.registry

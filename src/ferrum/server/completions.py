@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import InferenceRequest, InferenceResult, Usage
 from ferrum.server.completion_prompts import completion_prompts
 from ferrum.server.core_to_wire import FINISH_WORDS, usage_object
@@ -51,6 +52,12 @@ async def _answer(context: ServerContext, request: Request, body: CompletionBody
     max_tokens = body.max_tokens if body.max_tokens is not None else COMPLETION_MAX_TOKENS
     sampling = sampling_params(body, max_tokens, context.sampling_defaults)
     prompts = completion_prompts(body.prompt)
+    if len(prompts) > context.engine.request_capacity:
+        raise InvalidRequest(
+            f"{len(prompts)} prompts, and this server takes at most {context.engine.request_capacity} at once; "
+            "send fewer in one request",
+            param="prompt",
+        )
     inferences = [
         InferenceRequest(f"{completion.id}-{index}", prompt, sampling) for index, prompt in enumerate(prompts)
     ]

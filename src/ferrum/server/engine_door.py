@@ -35,6 +35,11 @@ class EngineDoor(Protocol):
     async def shutdown(self, drain_s: float) -> None: ...
 
     @property
+    def request_capacity(self) -> int:
+        """Most requests that can run and wait at once."""
+        ...
+
+    @property
     def registry(self) -> CollectorRegistry: ...
 
     @property

@@ -14,12 +14,12 @@ def health_router(context: ServerContext) -> APIRouter:
     """The routes over ``context``."""
     router = APIRouter()
 
-    @router.get("/health")
+    @router.api_route("/health", methods=["GET", "HEAD"])
     @answering_errors
     async def health(request: Request) -> Response:
         return _state(context.engine.death_reason, "ok")
 
-    @router.get("/ready")
+    @router.api_route("/ready", methods=["GET", "HEAD"])
     @answering_errors
     async def ready(request: Request) -> Response:
         draining = "the server is shutting down" if context.lifecycle.is_draining else None

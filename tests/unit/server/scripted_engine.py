@@ -36,6 +36,7 @@ class ScriptedEngine:
         self.num_cancelled = 0
         self.drain_s: float | None = None
         self.death_reason: str | None = None
+        self.request_capacity = 8
         self.registry = CollectorRegistry()
         Counter("ferrum_engine_requests", "Requests taken.", registry=self.registry)
 

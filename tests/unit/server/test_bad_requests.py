@@ -116,6 +116,7 @@ BAD_COMPLETIONS: list[tuple[Any, int, str | None]] = [
     ({"prompt": [1.5]}, 400, "prompt[0]"),
     ({"prompt": [True]}, 400, "prompt[0]"),
     ({"prompt": ["a"] * 1000}, 400, "prompt"),
+    ({"prompt": ["a"] * 9}, 400, "prompt"),  # the engine never has room for more than 8
     ({"prompt": "a", "model": "other"}, 404, "model"),
     ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
     ({"prompt": "a", "echo": True}, 400, "echo"),

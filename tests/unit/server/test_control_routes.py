@@ -24,6 +24,7 @@ async def test_health_is_red_with_a_reason_when_the_engine_is_dead(
     app: FastAPI, engine: ScriptedEngine
 ) -> None:
     assert (await get(app, "/health")).status == 200
+    assert (await get(app, "/health", method="HEAD")).status == 200
     engine.death_reason = "the engine thread ended"
     for path in ("/health", "/ready"):
         answer = await get(app, path)
