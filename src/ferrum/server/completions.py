@@ -54,7 +54,7 @@ async def _answer(context: ServerContext, request: Request, body: CompletionBody
     prompts = completion_prompts(body.prompt)
     if len(prompts) > context.engine.request_capacity:
         raise InvalidRequest(
-            f"{len(prompts)} prompts, and this server takes at most {context.engine.request_capacity} at once; "
+            f"{len(prompts)} prompts, but this server takes {context.engine.request_capacity} at once; "
             "send fewer in one request",
             param="prompt",
         )
