@@ -19,7 +19,7 @@ from ferrum.weights.tensor_types import TensorType
 STREAMS: Final = (1, 2, 4, 8)
 PASSES: Final = 3
 
-# Two tiles of weights take 16 KiB at most and their activations 8 KiB: together they fit any first-level cache.
+# Two tiles of weights take 16 KiB at most, their activations 8 KiB: together they fit any first-level cache.
 CACHED_OUTPUTS: Final = 32
 CACHED_WEIGHT_BYTES: Final = 16_384
 MOST_CACHED_COLUMNS: Final = 512
