@@ -49,12 +49,12 @@ void LinearGroup::run(const Memory& memory, const Step& step, int task, int memb
     const int begin = chunk * tiles_per_task_;
     const int end = std::min(tiles, begin + tiles_per_task_);
     if (quantized_) {
-      memory.kernels->linear_quantized(weight, begin, end, memory.quantized[size_t(input_)][size_t(copy)], row_begin, row_end,
-                                       out.row(0, 0), out.stride, bias);
+      memory.kernels->linear_quantized(weight, begin, end, memory.quantized[size_t(input_)][size_t(copy)], row_begin,
+                                       row_end, out.row(0, 0), out.stride, bias);
     } else {
       const Buffer& input = memory.buffers[size_t(input_)];
-      memory.kernels->linear_float(weight, begin, end, input.row(0, copy), input.stride, row_begin, row_end, out.row(0, 0),
-                                   out.stride, bias);
+      memory.kernels->linear_float(weight, begin, end, input.row(0, copy), input.stride, row_begin, row_end,
+                                   out.row(0, 0), out.stride, bias);
     }
     return;
   }

@@ -60,8 +60,8 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row,
              sizeof(float) * size_t(width(s.out)));
       break;
     case RowStepKind::quantize:
-      kernels.quantize_row(buffer_row(s.a), memory.buffers[size_t(s.a)].width, memory.quantized[size_t(s.out)][size_t(copy)],
-                           row);
+      kernels.quantize_row(buffer_row(s.a), memory.buffers[size_t(s.a)].width,
+                           memory.quantized[size_t(s.out)][size_t(copy)], row);
       break;
   }
 }
