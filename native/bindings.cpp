@@ -65,9 +65,9 @@ class Runtime {
   int add_quantized(int width, bool per_output, bool replicated) {
     return interpreter_.add_quantized(width, space(per_output), replicated);
   }
-  int add_kv_layer(int num_heads, int head_width) {
+  int add_kv_layer(KvType type, int num_heads, int head_width) {
     require(head_width % 16 == 0, "head width must be a multiple of 16");
-    return interpreter_.add_kv_layer(num_heads, head_width);
+    return interpreter_.add_kv_layer(type, num_heads, head_width);
   }
   int add_rope_table(Array<double> frequencies) {
     return interpreter_.add_rope_table(frequencies.data(), int(frequencies.size()));
@@ -284,6 +284,7 @@ NB_MODULE(_native, m) {
       .value("STORE_KV", RowStepKind::store_kv)
       .value("SELECT", RowStepKind::select)
       .value("QUANTIZE", RowStepKind::quantize);
+  nb::enum_<KvType>(m, "KvType").value("F16", KvType::f16).value("INT8", KvType::int8);
   nb::class_<RowStep>(m, "RowStep")
       .def(
           "__init__",
@@ -310,7 +311,7 @@ NB_MODULE(_native, m) {
       .def("add_vector", &Runtime::add_vector, "values"_a)
       .def("add_buffer", &Runtime::add_buffer, "width"_a, "per_output"_a, "replicated"_a)
       .def("add_quantized", &Runtime::add_quantized, "width"_a, "per_output"_a, "replicated"_a)
-      .def("add_kv_layer", &Runtime::add_kv_layer, "num_heads"_a, "head_width"_a)
+      .def("add_kv_layer", &Runtime::add_kv_layer, "type"_a, "num_heads"_a, "head_width"_a)
       .def("add_rope_table", &Runtime::add_rope_table, "inverse_frequencies"_a)
       .def("add_row_chain", &Runtime::add_row_chain, "per_output"_a, "replicable"_a, "steps"_a)
       .def("add_linear_group", &Runtime::add_linear_group, "input"_a, "quantized"_a, "per_output"_a, "segments"_a)

@@ -5,6 +5,23 @@
 
 namespace ferrum {
 
+// How K and V are kept. A block of one head is 32 tokens: K transposed, [head_width, 32], so that scores need no
+// horizontal sums; then V, [32, head_width]; int8 codes are followed by the scales of the 32 keys and of the 32 values.
+enum class KvType { f16, int8 };
+
+static constexpr size_t kv_head_bytes(KvType type, int head_width) {
+  const size_t values = size_t(2) * kGroup * head_width;
+  return type == KvType::f16 ? values * sizeof(uint16_t) : values + 2 * kGroup * sizeof(float);
+}
+
+// Of an int8 block.
+static inline const float* kv_key_scales(const uint8_t* block, int head_width) {
+  return reinterpret_cast<const float*>(block + size_t(2) * kGroup * head_width);
+}
+static inline const float* kv_value_scales(const uint8_t* block, int head_width) {
+  return kv_key_scales(block, head_width) + kGroup;
+}
+
 // One quantity per query of an attention tile, see attention.cpp.
 struct AttentionQueries {
   const float* q;        // [count, head_width], scaled already
@@ -56,11 +73,10 @@ struct KernelTable {
   void (*rope_row)(const float* x, const float* cosine, const float* sine, int pairs, int head_width, int num_heads,
                    bool interleaved, float* out);
 
-  // K is stored transposed, [head_width, 32 tokens], so that scores need no horizontal sums; V is [32 tokens, head_width].
-  void (*store_kv)(const float* k, const float* v, int head_width, int slot, uint16_t* key_block,
-                   uint16_t* value_block);
-  // One piece: blocks[i] is K (then V) of the block at position first_position + 32 * i. False if no key is visible.
-  bool (*attention_piece)(const AttentionQueries& queries, const uint16_t* const* blocks, int num_blocks,
+  // One token's k and v of one head into slot ``slot`` of a block.
+  void (*store_kv)(const float* k, const float* v, int head_width, int slot, KvType type, uint8_t* block);
+  // One piece: blocks[i] is the head's block at position first_position + 32 * i. False if no key is visible.
+  bool (*attention_piece)(const AttentionQueries& queries, KvType type, const uint8_t* const* blocks, int num_blocks,
                           int first_position, float* scores, const AttentionState& state);
   void (*attention_merge)(const AttentionState& piece, int count, int head_width, const AttentionState& running);
 

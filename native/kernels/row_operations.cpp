@@ -114,10 +114,45 @@ void rope_row(const float* x, const float* cosine, const float* sine, int pairs,
   }
 }
 
-void store_kv(const float* k, const float* v, int head_width, int slot, uint16_t* key_block, uint16_t* value_block) {
-  for (int d = 0; d < head_width; ++d) key_block[size_t(d) * kGroup + slot] = float_to_half(k[d]);
-  uint16_t* row = value_block + size_t(slot) * head_width;
+namespace {
+
+void store_half(const float* k, const float* v, int head_width, int slot, uint8_t* block) {
+  uint16_t* keys = reinterpret_cast<uint16_t*>(block);
+  for (int d = 0; d < head_width; ++d) keys[size_t(d) * kGroup + slot] = float_to_half(k[d]);
+  uint16_t* row = keys + size_t(head_width) * kGroup + size_t(slot) * head_width;
   for (int d = 0; d < head_width; d += kWidth) v_to_half(row + d, v_load(v + d));
+}
+
+// One scale for all values of the row, which it returns; ``codes`` are contiguous.
+float quantize_head(const float* x, int head_width, int8_t* codes) {
+  Lanes magnitude = l_set(0.0f);
+  for (int d = 0; d < head_width; d += kWidth) {
+    Vector& part = magnitude.part[(d / kWidth) % kParts];
+    part = v_max(part, v_abs(v_load(x + d)));
+  }
+  const float largest = l_fold_max(magnitude);
+  const bool is_zero = largest < kSmallestScaled;
+  const Vector inverse = v_set(is_zero ? 0.0f : 127.0f / largest);
+  for (int d = 0; d < head_width; d += kWidth) v_to_s8(codes + d, v_mul(v_load(x + d), inverse));
+  return is_zero ? 0.0f : largest / 127.0f;
+}
+
+void store_int8(const float* k, const float* v, int head_width, int slot, uint8_t* block) {
+  int8_t* keys = reinterpret_cast<int8_t*>(block);
+  int8_t* values = keys + size_t(head_width) * kGroup;
+  float* scales = reinterpret_cast<float*>(values + size_t(head_width) * kGroup);
+  // The token's own row of V holds the codes of K for a moment: they go to a column.
+  int8_t* row = values + size_t(slot) * head_width;
+  scales[slot] = quantize_head(k, head_width, row);
+  for (int d = 0; d < head_width; ++d) keys[size_t(d) * kGroup + slot] = row[d];
+  scales[kGroup + slot] = quantize_head(v, head_width, row);
+}
+
+}  // namespace
+
+void store_kv(const float* k, const float* v, int head_width, int slot, KvType type, uint8_t* block) {
+  if (type == KvType::int8) store_int8(k, v, head_width, slot, block);
+  else store_half(k, v, head_width, slot, block);
 }
 
 }  // namespace ferrum::FERRUM_ISA

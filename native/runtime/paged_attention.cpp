@@ -104,14 +104,15 @@ bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Til
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   const int32_t* table = step.block_tables + size_t(step.row_sequences[tile.first_row]) * step.block_table_stride;
   const int last_block = step.positions[tile.end_row - 1] / kBlockTokens;
-  const uint16_t* blocks[blocks_per_piece];
+  const uint8_t* blocks[blocks_per_piece];
   int count = 0;
   for (int b = piece * blocks_per_piece; b < (piece + 1) * blocks_per_piece && b <= last_block; ++b)
-    blocks[count++] = layer.keys(table[b], tile.head);
+    blocks[count++] = layer.block_of(table[b], tile.head);
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
   const AttentionQueries all{scratch.q.data(), scratch.first_key.data(), scratch.end_key.data(),
                              queries,          layer.head_width,         shape_.soft_cap};
-  return memory.kernels->attention_piece(all, blocks, count, piece * kPieceTokens, scratch.scores.data(), state);
+  return memory.kernels->attention_piece(all, layer.type, blocks, count, piece * kPieceTokens, scratch.scores.data(),
+                                         state);
 }
 
 void PagedAttention::finish(const Memory& memory, const Tile& tile, const AttentionState& running) const {

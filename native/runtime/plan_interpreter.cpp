@@ -79,11 +79,11 @@ QuantizedRows PlanInterpreter::make_quantized(int width, size_t rows) {
   return out;
 }
 
-int PlanInterpreter::add_kv_layer(int num_heads, int head_width) {
-  const size_t head_bytes = size_t(2) * head_width * kBlockTokens * sizeof(uint16_t);
+int PlanInterpreter::add_kv_layer(KvType type, int num_heads, int head_width) {
+  const size_t head_bytes = kv_head_bytes(type, head_width);
   const size_t block_bytes = head_bytes * size_t(num_heads);
   arenas_.emplace_back(block_bytes * size_t(limits_.num_blocks));
-  memory_.kv_layers.push_back({num_heads, head_width, head_bytes, block_bytes, arenas_.back().as<uint8_t>()});
+  memory_.kv_layers.push_back({type, num_heads, head_width, head_bytes, block_bytes, arenas_.back().as<uint8_t>()});
   return int(memory_.kv_layers.size()) - 1;
 }
 

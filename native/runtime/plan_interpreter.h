@@ -32,7 +32,7 @@ class PlanInterpreter {
   // Replicated: every member has a copy for steps of few rows.
   int add_buffer(int width, RowSpace space, bool replicated);
   int add_quantized(int width, RowSpace space, bool replicated);
-  int add_kv_layer(int num_heads, int head_width);
+  int add_kv_layer(KvType type, int num_heads, int head_width);
   int add_rope_table(const double* inverse_frequencies, int count);
   void add_operation(std::unique_ptr<Operation> operation);
   // No more building after this. ``logits`` is the buffer of the final logits.

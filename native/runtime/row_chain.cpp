@@ -51,8 +51,8 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row,
       const int slot = step.positions[row] % kBlockTokens;
       for (int head = 0; head < layer.num_heads; ++head)
         kernels.store_kv(buffer_row(s.a) + size_t(head) * layer.head_width,
-                         buffer_row(s.b) + size_t(head) * layer.head_width, layer.head_width, slot,
-                         layer.keys(block, head), layer.values(block, head));
+                         buffer_row(s.b) + size_t(head) * layer.head_width, layer.head_width, slot, layer.type,
+                         layer.block_of(block, head));
       break;
     }
     case RowStepKind::select:

@@ -30,16 +30,16 @@ struct Buffer {
 };
 
 struct KvLayer {
+  KvType type;
   int num_heads;
   int head_width;
   size_t head_bytes;   // K and V of one head in one block
   size_t block_bytes;  // num_heads * head_bytes
   uint8_t* data;
 
-  uint16_t* keys(int block, int head) const {
-    return reinterpret_cast<uint16_t*>(data + size_t(block) * block_bytes + size_t(head) * head_bytes);
+  uint8_t* block_of(int block, int head) const {
+    return data + size_t(block) * block_bytes + size_t(head) * head_bytes;
   }
-  uint16_t* values(int block, int head) const { return keys(block, head) + size_t(head_width) * kBlockTokens; }
 };
 
 // Cosines and sines of this step's rows, [rows, pairs].

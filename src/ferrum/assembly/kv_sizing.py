@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 from ferrum.core.config import EngineConfig
 from ferrum.core.errors import ResourceExhausted
+from ferrum.plan.cost import plan_kv_bytes_per_token
 from ferrum.plan.model_plan import ModelPlan
-
-# K and V are stored as f16.
-KV_VALUE_BYTES = 2
 
 # Step buffers, tokenizer, interpreter: measured far below this for models up to a few GB.
 OVERHEAD_BYTES = 256 * 1024 * 1024
@@ -35,12 +33,8 @@ class KvSize:
     context_length: int
     num_blocks: int
     num_bytes: int
+    bytes_per_token: int
     shrunk_from: int | None
-
-
-def kv_bytes_per_token(plan: ModelPlan) -> int:
-    """K and V of one token in every layer."""
-    return sum(2 * layer.num_heads * layer.head_width * KV_VALUE_BYTES for layer in plan.kv_layers)
 
 
 def fit_kv(
@@ -50,7 +44,7 @@ def fit_kv(
 
     Raises ResourceExhausted with the numbers and the setting to change when even the least does not fit.
     """
-    per_token = kv_bytes_per_token(plan)
+    per_token = plan_kv_bytes_per_token(plan, config.kv_dtype)
     budget = _budget(config, available_bytes)
     fixed_bytes = weight_bytes + OVERHEAD_BYTES
     room = None if budget is None else budget - fixed_bytes
@@ -63,6 +57,7 @@ def fit_kv(
         context_length=context,
         num_blocks=num_blocks,
         num_bytes=num_blocks * block_tokens * per_token,
+        bytes_per_token=per_token,
         shrunk_from=plan.context_length
         if config.max_model_len is None and context < plan.context_length
         else None,

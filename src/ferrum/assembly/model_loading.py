@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ferrum import environment
-from ferrum.assembly.kv_sizing import KvSize, fit_kv, kv_bytes_per_token
+from ferrum.assembly.kv_sizing import KvSize, fit_kv
 from ferrum.assembly.memory_available import read_available_memory
 from ferrum.assembly.thread_count import ThreadCount, choose_thread_count, read_cpu_limits
 from ferrum.chat.prompt_encoder import encode_chat, template_for
@@ -60,7 +60,7 @@ class LoadedModel:
 
     @property
     def resolved_plan(self) -> ResolvedModelPlan:
-        return ResolvedModelPlan(str(self.identity), kv_bytes_per_token(self.plan))
+        return ResolvedModelPlan(str(self.identity), self.kv.bytes_per_token)
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
         """Token ids of the rendered messages. Raises ChatTemplateError or InvalidRequest."""
@@ -101,6 +101,7 @@ def _native_runtime(
             num_blocks=kv.num_blocks,
             num_threads=threads.count,
             limits=_step_limits(config),
+            kv_dtype=config.kv_dtype,
         )
     except MemoryError:
         raise ResourceExhausted(

@@ -9,6 +9,7 @@ from pathlib import Path
 from ferrum.bench.perplexity import WINDOW_TOKENS, blocks_needed, measure_perplexity, windows_of
 from ferrum.bench.source_commit import source_commit
 from ferrum.core.errors import InvalidConfig
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.models.architectures import build_plan
 from ferrum.runtimes.native import NativeRuntime
 from ferrum.runtimes.numpy_interpreter import InterpreterMode, NumpyInterpreter
@@ -28,6 +29,7 @@ class PerplexityReport:
     perplexity_native: float
     perplexity_float: float
     kl_mean: float
+    kv_dtype: KvDtype
     plan_hash: str
     numerics_id: str
     commit: str | None
@@ -37,7 +39,12 @@ class PerplexityReport:
 
 
 def report_perplexity(
-    model: ResolvedModel, text: Path, num_threads: int, cache: Path, on_window: Callable[[int, int], None]
+    model: ResolvedModel,
+    text: Path,
+    num_threads: int,
+    cache: Path,
+    on_window: Callable[[int, int], None],
+    kv_dtype: KvDtype = KvDtype.F16,
 ) -> PerplexityReport:
     """``on_window`` is told (windows done, all windows). Raises ModelError or InvalidConfig."""
     words = read_text(text)
@@ -48,7 +55,9 @@ def report_perplexity(
         windows = windows_of(tokenizer.encode_prompt(words), bos_id)
         num_blocks = blocks_needed(BLOCK_TOKENS)
         reference = NumpyInterpreter(plan, checkpoint.tensors, num_blocks, InterpreterMode.FLOAT)
-        native = NativeRuntime(plan, checkpoint.tensors, num_blocks=num_blocks, num_threads=num_threads)
+        native = NativeRuntime(
+            plan, checkpoint.tensors, num_blocks=num_blocks, num_threads=num_threads, kv_dtype=kv_dtype
+        )
         try:
             scores = measure_perplexity(
                 windows, native, reference, lambda done: on_window(done, len(windows))
@@ -62,6 +71,7 @@ def report_perplexity(
         perplexity_native=scores.perplexity_native,
         perplexity_float=scores.perplexity_float,
         kl_mean=scores.kl_mean,
+        kv_dtype=kv_dtype,
         plan_hash=plan.hash(),
         numerics_id=native.numerics_id,
         commit=source_commit(),

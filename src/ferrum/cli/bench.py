@@ -12,8 +12,9 @@ from ferrum.assembly.thread_count import choose_thread_count, read_cpu_limits
 from ferrum.cli import bench_compare, bench_profile, bench_roofline, bench_serve, bench_throughput
 from ferrum.cli.download_progress import DownloadProgress
 from ferrum.cli.json_output import JsonOption, write_json
-from ferrum.cli.model_options import ModelArgument, ThreadsOption
+from ferrum.cli.model_options import KvDtypeOption, ModelArgument, ThreadsOption
 from ferrum.cli.streams import say
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.weights.model_store import ModelStore
 from ferrum.weights.open_model import open_model
 
@@ -31,6 +32,7 @@ def perplexity(
     text: Annotated[Path, typer.Option("--text", help="UTF-8 file of at least 512 tokens.")],
     output: JsonOption = None,
     threads: ThreadsOption = None,
+    kv_dtype: KvDtypeOption = KvDtype.F16,
 ) -> None:
     """Score TEXT in windows of 512 tokens, second halves: the native runtime beside float32 arithmetic."""
     from ferrum.bench.perplexity_report import report_perplexity  # slow to import: NumPy and the kernels
@@ -41,7 +43,9 @@ def perplexity(
     def on_window(done: int, total: int) -> None:
         say(f"window {done} of {total}")
 
-    report = report_perplexity(resolved, text, num_threads, environment.cache_directory(), on_window)
+    report = report_perplexity(
+        resolved, text, num_threads, environment.cache_directory(), on_window, kv_dtype
+    )
     print(f"perplexity  native {report.perplexity_native:.4f}  float {report.perplexity_float:.4f}")
     print(f"kl_mean     {report.kl_mean:.6f} over {report.tokens_scored} tokens")
     if output is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ferrum.core.errors import InvalidConfig
+from ferrum.core.kv_dtype import KvDtype
 
 if TYPE_CHECKING:
     from ferrum.assembly.model_loading import LoadedModel
@@ -24,6 +25,9 @@ ContextOption = Annotated[
     typer.Option(
         "--context-length", help="Most tokens of prompt and answer.  [default: the model's, if memory allows]"
     ),
+]
+KvDtypeOption = Annotated[
+    KvDtype, typer.Option("--kv-dtype", help="How the KV cache is kept; int8 takes half the memory.")
 ]
 TemplateOption = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file that replaces the model's chat template.")

@@ -12,6 +12,8 @@ from rich.table import Table
 
 from ferrum import environment
 from ferrum.cli.download_progress import DownloadProgress
+from ferrum.cli.model_options import KvDtypeOption
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.models.architectures import build_plan
 from ferrum.plan.cost import OperationCost, PlanCost, plan_cost
 from ferrum.plan.model_plan import ModelPlan, WeightSpec
@@ -30,12 +32,13 @@ def plan(
         int, typer.Option(help="Tokens of the sequence so far, for attention's share.", min=1)
     ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    kv_dtype: KvDtypeOption = KvDtype.F16,
 ) -> None:
     """Print MODEL's operations with shapes, weight types, bytes and arithmetic for one token, and totals."""
     resolved = open_model(model, ModelStore(environment.model_directory()), DownloadProgress())
     with open_checkpoint(resolved.path) as checkpoint:
         written = build_plan(checkpoint)
-    cost = plan_cost(written, depth)
+    cost = plan_cost(written, depth, kv_dtype)
     if as_json:
         print(json.dumps(plan_as_json(written, cost), indent=2))
         return
@@ -55,6 +58,7 @@ def plan_as_json(written: ModelPlan, cost: PlanCost) -> dict[str, object]:
         "context_length": written.context_length,
         "vocabulary_size": written.vocabulary_size,
         "depth": cost.num_keys,
+        "kv_dtype": cost.kv_dtype,
         "operations": [
             {
                 "kind": one.operation.kind,
@@ -89,7 +93,7 @@ def summary(written: ModelPlan, cost: PlanCost) -> list[str]:
         f"{written.architecture}: {len(written.operations)} operations, {len(written.kv_layers)} KV layers, "
         f"vocabulary {written.vocabulary_size:,}, context {written.context_length:,}",
         f"weights: {cost.resident_weight_bytes:,} bytes; KV: {cost.kv_bytes_per_token:,} bytes per token "
-        f"(float16), {full_context:,} for the whole context",
+        f"({cost.kv_dtype}), {full_context:,} for the whole context",
         f"one token at depth {cost.num_keys:,}: {cost.num_bytes:,} bytes "
         f"({cost.weight_bytes:,} of weights, {cost.kv_bytes:,} of KV, {cost.activation_bytes:,} of "
         f"activations), {cost.multiply_adds:,} multiply-adds",

@@ -10,12 +10,14 @@ import typer
 from ferrum.cli.answer_output import OutputFormat
 from ferrum.cli.model_options import (
     ContextOption,
+    KvDtypeOption,
     ModelArgument,
     TemplateOption,
     ThreadsOption,
     read_template,
 )
 from ferrum.cli.streams import argument_text
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
 
 
@@ -46,6 +48,7 @@ def run(
     chat_template: TemplateOption = None,
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
+    kv_dtype: KvDtypeOption = KvDtype.F16,
 ) -> None:
     """Chat with MODEL. With --prompt, or text on stdin: answer once and exit. Only answers go to stdout."""
     sampling = SamplingParams(
@@ -64,6 +67,7 @@ def run(
         template_source=read_template(chat_template),
         threads=threads,
         context_length=context_length,
+        kv_dtype=kv_dtype,
         sampling=sampling,
         system=None if system is None else argument_text(system),
         is_raw=raw,

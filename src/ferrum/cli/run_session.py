@@ -25,6 +25,7 @@ from ferrum.cli.streams import (
 )
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import ChatTemplateError, InvalidConfig, InvalidRequest
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
 
 INTERRUPTED = 130
@@ -45,6 +46,7 @@ class RunSettings:
     template_source: str | None
     threads: int | None
     context_length: int | None
+    kv_dtype: KvDtype
     sampling: SamplingParams
     system: str | None
     is_raw: bool
@@ -132,7 +134,9 @@ def chat_at_terminal(
 
 def _load_options(settings: RunSettings) -> LoadOptions:
     engine = EngineConfig(
-        max_model_len=settings.context_length, scheduler=SchedulerConfig(max_running_requests=1)
+        max_model_len=settings.context_length,
+        kv_dtype=settings.kv_dtype,
+        scheduler=SchedulerConfig(max_running_requests=1),
     )
     return LoadOptions(threads=settings.threads, chat_template=settings.template_source, engine=engine)
 

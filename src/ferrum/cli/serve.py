@@ -8,11 +8,13 @@ import typer
 
 from ferrum.cli.model_options import (
     ContextOption,
+    KvDtypeOption,
     ModelArgument,
     TemplateOption,
     ThreadsOption,
     read_template,
 )
+from ferrum.core.kv_dtype import KvDtype
 
 
 def serve(
@@ -40,6 +42,7 @@ def serve(
     chat_template: TemplateOption = None,
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
+    kv_dtype: KvDtypeOption = KvDtype.F16,
 ) -> None:
     """Serve MODEL over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health, /ready, /metrics."""
     from ferrum.cli.serve_session import ServeSettings, serve_session
@@ -58,5 +61,6 @@ def serve(
             template_source=read_template(chat_template),
             threads=threads,
             context_length=context_length,
+            kv_dtype=kv_dtype,
         )
     )

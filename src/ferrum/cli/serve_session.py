@@ -13,6 +13,7 @@ from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import start_up_lines
 from ferrum.cli.streams import say
 from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.listening_socket import bind_socket, socket_url
@@ -37,6 +38,7 @@ class ServeSettings:
     template_source: str | None
     threads: int | None
     context_length: int | None
+    kv_dtype: KvDtype
 
 
 def serve_session(settings: ServeSettings) -> None:
@@ -75,5 +77,7 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         # Every running request needs a token of its own in each step.
         max_num_batched_tokens=max(SchedulerConfig().max_num_batched_tokens, settings.max_running),
     )
-    engine = EngineConfig(max_model_len=settings.context_length, scheduler=scheduler)
+    engine = EngineConfig(
+        max_model_len=settings.context_length, kv_dtype=settings.kv_dtype, scheduler=scheduler
+    )
     return LoadOptions(threads=settings.threads, chat_template=settings.template_source, engine=engine)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar, get_type_hints
 
 from ferrum.core.errors import InvalidConfig
+from ferrum.core.kv_dtype import KvDtype
 
 _Config = TypeVar("_Config")
 
@@ -63,6 +64,7 @@ class EngineConfig:
     """Everything the engine itself needs to know.
 
     max_model_len          most tokens of prompt and output together; None = what the model and memory allow
+    kv_dtype               how keys and values are kept: f16, or int8 in half the memory
     memory_bytes           memory the model may use in all; None = a share of what is available
     memory_utilization     that share, above 0 and at most 1
     stream_buffer_chunks   chunks a stream holds for a slow reader before texts are joined
@@ -74,6 +76,7 @@ class EngineConfig:
     """
 
     max_model_len: int | None = None
+    kv_dtype: KvDtype = KvDtype.F16
     memory_bytes: int | None = None
     memory_utilization: float = 0.9
     stream_buffer_chunks: int = 100
@@ -86,6 +89,9 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _require_optional_count("max_model_len", self.max_model_len)
+        if not isinstance(self.kv_dtype, KvDtype):
+            known = " or ".join(KvDtype)
+            raise InvalidConfig("kv_dtype", f"must be {known}, not {self.kv_dtype!r}")
         _require_optional_count("memory_bytes", self.memory_bytes)
         _require_number("memory_utilization", self.memory_utilization, 0.0, 1.0)
         if self.memory_utilization == 0:
@@ -117,6 +123,8 @@ def _from_mapping(kind: type[_Config], values: Mapping[str, Any], prefix: str) -
             if not isinstance(value, Mapping):
                 raise InvalidConfig(name, f"must be a table of settings, not {value!r}")
             value = _from_mapping(hints[key], value, prefix=f"{name}.")
+        if hints[key] is KvDtype and value in list(KvDtype):
+            value = KvDtype(value)
         arguments[key] = value
     return kind(**arguments)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.core.float_math import exp32, fma32, lane_sum, soft_cap32
+from ferrum.runtimes.paged_kv import CachedRows
 
 BLOCK_KEYS: Final = 32
 PIECE_KEYS: Final = 128
@@ -23,8 +24,8 @@ BoolArray = NDArray[np.bool_]
 
 def attention_exact(
     q: FloatArray,
-    keys: NDArray[np.float16],
-    values: NDArray[np.float16],
+    keys: CachedRows,
+    values: CachedRows,
     positions: Int32Array,
     *,
     scale: float,
@@ -36,21 +37,22 @@ def attention_exact(
     ``q`` [rows, heads, width] stands at ``positions`` [rows]; ``keys`` and ``values``
     [positions, kv heads, width] hold every position from 0 to the last row's. Returns [rows, heads, width].
     """
-    group = q.shape[1] // keys.shape[1]
+    length, kv_heads = keys.values.shape[:2]
+    group = q.shape[1] // kv_heads
     scaled = q * np.float32(scale)
     merged = _SoftmaxState.empty(q.shape)
     for piece in range(0, int(positions.max()) + 1, PIECE_KEYS):
         state = _SoftmaxState.empty(q.shape)
         piece_sees_keys = np.zeros(len(q), np.bool_)
-        for start in range(piece, min(piece + PIECE_KEYS, len(keys)), BLOCK_KEYS):
+        for start in range(piece, min(piece + PIECE_KEYS, length), BLOCK_KEYS):
             block = slice(start, start + BLOCK_KEYS)
-            visible = visible_keys(positions, np.arange(len(keys), dtype=np.int32)[block], window)
+            visible = visible_keys(positions, np.arange(length, dtype=np.int32)[block], window)
             rows = np.flatnonzero(visible.any(axis=1))
             if len(rows) == 0:
                 continue
             piece_sees_keys[rows] = True
-            block_keys = np.repeat(keys[block].astype(np.float32), group, axis=1)
-            block_values = np.repeat(values[block].astype(np.float32), group, axis=1)
+            block_keys = _for_query_heads(keys, block, group)
+            block_values = _for_query_heads(values, block, group)
             scores = _scores(scaled[rows], block_keys, soft_cap)
             state.put(rows, state.take(rows).with_block(scores, block_values, visible[rows]))
         rows = np.flatnonzero(piece_sees_keys)
@@ -65,12 +67,22 @@ def visible_keys(positions: Int32Array, key_positions: Int32Array, window: int |
     return visible if window is None else visible & (distance < window)
 
 
-def _scores(scaled: FloatArray, keys: FloatArray, soft_cap: float | None) -> FloatArray:
+def _for_query_heads(cached: CachedRows, block: slice, group: int) -> CachedRows:
+    """The block's rows in float32, each KV head repeated for the query heads that read it."""
+    values = np.repeat(cached.values[block].astype(np.float32), group, axis=1)
+    if cached.scales is None:
+        return CachedRows(values)
+    return CachedRows(values, np.repeat(cached.scales[block], group, axis=1))
+
+
+def _scores(scaled: FloatArray, keys: CachedRows, soft_cap: float | None) -> FloatArray:
     """[rows, heads, width] with [keys, heads, width] to [rows, heads, keys]."""
     rows, heads, width = scaled.shape
-    scores: FloatArray = np.zeros((rows, heads, len(keys)), np.float32)
+    scores: FloatArray = np.zeros((rows, heads, len(keys.values)), np.float32)
     for d in range(width):
-        scores = fma32(scaled[:, :, d][..., None], keys[:, :, d].T[None], scores)
+        scores = fma32(scaled[:, :, d][..., None], keys.values[:, :, d].T[None], scores)
+    if keys.scales is not None:
+        scores = scores * keys.scales.T[None]
     return scores if soft_cap is None else soft_cap32(scores, soft_cap)
 
 
@@ -96,15 +108,16 @@ class _SoftmaxState:
     def put(self, rows: NDArray[np.intp], state: _SoftmaxState) -> None:
         self.maximum[rows], self.total[rows], self.outputs[rows] = state.maximum, state.total, state.outputs
 
-    def with_block(self, scores: FloatArray, values: FloatArray, visible: BoolArray) -> _SoftmaxState:
+    def with_block(self, scores: FloatArray, values: CachedRows, visible: BoolArray) -> _SoftmaxState:
         """``scores`` [rows, heads, keys], ``values`` [keys, heads, width], ``visible`` [rows, keys]."""
         mask = visible[:, None, :]
         maximum = np.maximum(self.maximum, np.where(mask, scores, -np.inf).max(axis=-1)).astype(np.float32)
         alpha = exp32(self.maximum - maximum)
         weights = np.where(mask, exp32(scores - maximum[..., None]), np.float32(0)).astype(np.float32)
+        folded = weights if values.scales is None else weights * values.scales.T[None]
         outputs = self.outputs * alpha[..., None]
-        for t in range(len(values)):
-            added = fma32(weights[:, :, t][..., None], values[t][None], outputs)
+        for t in range(len(values.values)):
+            added = fma32(folded[:, :, t][..., None], values.values[t][None], outputs)
             outputs = np.where(visible[:, t][:, None, None], added, outputs)
         return _SoftmaxState(maximum, fma32(self.total, alpha, lane_sum(weights)), outputs)
 

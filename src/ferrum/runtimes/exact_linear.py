@@ -41,6 +41,12 @@ def quantise_activations(x: FloatArray) -> QuantisedActivations:
     """``x``: [rows, columns]."""
     missing = -x.shape[1] % ACTIVATION_GROUP
     grouped = np.pad(x, ((0, 0), (0, missing))).reshape(len(x), -1, ACTIVATION_GROUP)
+    codes, scales = quantise_groups(grouped)
+    return QuantisedActivations(codes.reshape(len(x), -1), scales)
+
+
+def quantise_groups(grouped: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
+    """Codes [..., width] and scales [...] of ``grouped`` [..., width]: one scale for the last axis."""
     largest = np.abs(grouped).max(axis=-1)
     is_zero = largest < _SMALLEST_SCALED
     scales = np.where(is_zero, np.float32(0), largest / _LARGEST_CODE)
@@ -49,7 +55,7 @@ def quantise_activations(x: FloatArray) -> QuantisedActivations:
     with np.errstate(over="ignore", invalid="ignore"):
         np.divide(_LARGEST_CODE, largest, out=inverse, where=~is_zero)
         codes = np.rint(grouped * inverse[..., None]).astype(np.int8)
-    return QuantisedActivations(codes.reshape(len(x), -1), scales)
+    return codes, scales
 
 
 def linear_exact(

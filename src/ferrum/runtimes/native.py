@@ -10,6 +10,7 @@ import numpy as np
 from ferrum import _native
 from ferrum.core.arrays import FloatArray
 from ferrum.core.errors import InternalError, InvalidConfig, UnsupportedModel
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.executable_plan import ExecutablePlan
 from ferrum.plan.lowering import lower
 from ferrum.plan.model_plan import ModelPlan
@@ -20,7 +21,7 @@ from ferrum.weights.quantized_tensor import QuantizedTensor
 BLOCK_TOKENS = 32
 
 # Every kernel set and thread count gives the same bits (docs/numerics.md), so neither is part of the id.
-NUMERICS_ID = "native-1 kv=f16 piece=128"
+NUMERICS_ID = "native-1 kv={kv_dtype} piece=128"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class StepLimits:
 
 class NativeRuntime:
     """A Runtime (see protocol.py) of ``num_blocks`` KV blocks and ``num_threads`` compute threads.
+
+    ``kv_dtype`` says how K and V are kept: int8 takes half the memory and changes the bits of results.
 
     ``kernel_set`` is one of ``_native.kernel_sets()``; empty = the best of this processor. Weights are copied
     into the kernels' layout while it is built, so the checkpoint may be closed afterwards.
@@ -47,6 +50,7 @@ class NativeRuntime:
         num_threads: int = 1,
         limits: StepLimits = StepLimits(),
         kernel_set: str = "",
+        kv_dtype: KvDtype = KvDtype.F16,
     ) -> None:
         if num_threads < 1:
             raise InvalidConfig("num_threads", f"must be at least 1, not {num_threads}")
@@ -57,6 +61,7 @@ class NativeRuntime:
         self._plan = plan
         self._num_blocks = num_blocks
         self._limits = limits
+        self._kv_dtype = kv_dtype
         self._executable = lower(plan)
         sizes = (limits.max_tokens, limits.max_outputs, num_blocks, plan.context_length)
         try:
@@ -66,11 +71,11 @@ class NativeRuntime:
                 f"the system did not start {num_threads} threads ({error}); lower it, or raise the limit"
             )
             raise InvalidConfig("num_threads", message) from error
-        assemble(self._executable, tensors, self._native)
+        assemble(self._executable, tensors, self._native, kv_dtype)
 
     @property
     def numerics_id(self) -> str:
-        return NUMERICS_ID
+        return NUMERICS_ID.format(kv_dtype=self._kv_dtype)
 
     @property
     def keeps_same_tokens_law(self) -> bool:

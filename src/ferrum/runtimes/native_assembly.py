@@ -9,6 +9,7 @@ import numpy as np
 
 from ferrum import _native
 from ferrum.core.arrays import FloatArray
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.executable_plan import (
     ExecutablePlan,
     LinearGroup,
@@ -37,12 +38,18 @@ from ferrum.weights.quantized_tensor import QuantizedTensor
 
 _Kind = _native.RowStepKind
 
+_KV_TYPES = {KvDtype.F16: _native.KvType.F16, KvDtype.INT8: _native.KvType.INT8}
 _ACTIVATIONS = {ActivationKind.SILU: _Kind.SILU, ActivationKind.GELU_TANH: _Kind.GELU_TANH}
 
 
-def assemble(plan: ExecutablePlan, tensors: Mapping[str, QuantizedTensor], runtime: _native.Runtime) -> None:
+def assemble(
+    plan: ExecutablePlan,
+    tensors: Mapping[str, QuantizedTensor],
+    runtime: _native.Runtime,
+    kv_dtype: KvDtype,
+) -> None:
     """Adds the plan's memory, weights and operations to ``runtime`` and finishes it."""
-    _Assembly(plan, tensors, runtime).run()
+    _Assembly(plan, tensors, runtime).run(kv_dtype)
 
 
 class _Ids:
@@ -72,7 +79,7 @@ class _Assembly:
         self._vectors = _Ids()
         self._rope_tables = _Ids()
 
-    def run(self) -> None:
+    def run(self, kv_dtype: KvDtype) -> None:
         plan, runtime = self._plan, self._runtime
         runtime.reserve_weights(self._packed_bytes())
         for storage in plan.storages:
@@ -82,7 +89,7 @@ class _Assembly:
             is_output = storage.space is RowSpace.OUTPUTS
             runtime.add_quantized(storage.width, is_output, storage.is_replicated)
         for layer in plan.authored.kv_layers:
-            runtime.add_kv_layer(layer.num_heads, layer.head_width)
+            runtime.add_kv_layer(_KV_TYPES[kv_dtype], layer.num_heads, layer.head_width)
         for operation in plan.operations:
             match operation:
                 case RowChain():

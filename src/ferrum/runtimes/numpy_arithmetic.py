@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.core.float_math import soft_cap32
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.operations import Activation, Attention, Embed, Linear, RmsNorm, Rope, SoftCap
 from ferrum.runtimes.exact_attention import attention_exact
 from ferrum.runtimes.exact_linear import embed_exact, linear_exact
 from ferrum.runtimes.exact_operations import ACTIVATIONS, rms_norm_exact, rope_exact
 from ferrum.runtimes.float_operations import activation_float, attention_float, rms_norm_float, rope_float
+from ferrum.runtimes.paged_kv import CachedRows
 from ferrum.weights.block_formats import GroupedWeights, decode_groups, dequantize
 from ferrum.weights.quantized_tensor import QuantizedTensor
+
+_KV_TYPES: Mapping[KvDtype, DTypeLike] = MappingProxyType({KvDtype.F16: np.float16, KvDtype.INT8: np.int8})
 
 
 class Arithmetic(Protocol):
@@ -32,8 +37,8 @@ class Arithmetic(Protocol):
         self,
         operation: Attention,
         q: FloatArray,
-        keys: NDArray[np.floating],
-        values: NDArray[np.floating],
+        keys: CachedRows,
+        values: CachedRows,
         positions: Int32Array,
     ) -> FloatArray: ...
     def activation(self, operation: Activation, x: FloatArray) -> FloatArray: ...
@@ -67,14 +72,14 @@ class FloatArithmetic:
         self,
         operation: Attention,
         q: FloatArray,
-        keys: NDArray[np.floating],
-        values: NDArray[np.floating],
+        keys: CachedRows,
+        values: CachedRows,
         positions: Int32Array,
     ) -> FloatArray:
         return attention_float(
             q,
-            keys.astype(np.float32, copy=False),
-            values.astype(np.float32, copy=False),
+            keys.values,
+            values.values,
             positions,
             scale=operation.scale,
             window=operation.window,
@@ -95,11 +100,10 @@ class FloatArithmetic:
 
 
 class ExactArithmetic:
-    """docs/numerics.md to the last bit, K and V kept in float16."""
+    """docs/numerics.md to the last bit, K and V kept as ``kv_dtype`` says."""
 
-    kv_type: DTypeLike = np.float16
-
-    def __init__(self, tensors: Mapping[str, QuantizedTensor]) -> None:
+    def __init__(self, tensors: Mapping[str, QuantizedTensor], kv_dtype: KvDtype) -> None:
+        self.kv_type: DTypeLike = _KV_TYPES[kv_dtype]
         self._tensors = tensors
         self._matrices: dict[str, GroupedWeights | FloatArray] = {}
 
@@ -124,14 +128,14 @@ class ExactArithmetic:
         self,
         operation: Attention,
         q: FloatArray,
-        keys: NDArray[np.floating],
-        values: NDArray[np.floating],
+        keys: CachedRows,
+        values: CachedRows,
         positions: Int32Array,
     ) -> FloatArray:
         return attention_exact(
             q,
-            keys.astype(np.float16, copy=False),
-            values.astype(np.float16, copy=False),
+            keys,
+            values,
             positions,
             scale=operation.scale,
             window=operation.window,

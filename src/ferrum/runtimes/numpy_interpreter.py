@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from types import MappingProxyType
 
 import numpy as np
 
 from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.core.errors import InternalError
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.plan.operations import (
     Activation,
@@ -43,13 +43,6 @@ class InterpreterMode(StrEnum):
     QUANTISED_EXACT = "quantised_exact"
 
 
-_ARITHMETIC: Mapping[InterpreterMode, Callable[[Mapping[str, QuantizedTensor]], Arithmetic]] = (
-    MappingProxyType(
-        {InterpreterMode.FLOAT: FloatArithmetic, InterpreterMode.QUANTISED_EXACT: ExactArithmetic}
-    )
-)
-
-
 def no_sampler(logits: FloatArray, sampling: SamplingBatch) -> Int32Array:
     """Stands where no way to choose tokens was given."""
     raise InternalError("this interpreter was built without a sampler; ask it for logits instead")
@@ -59,6 +52,7 @@ class NumpyInterpreter:
     """A Runtime (see protocol.py) of ``num_blocks`` KV blocks; mutable: the KV cache and the abort flag.
 
     ``choose`` picks the tokens of steps that sample: (logits [outputs, vocabulary], instructions) -> ids.
+    ``kv_dtype`` is that of the exact mode; the float mode keeps K and V in float32.
     """
 
     def __init__(
@@ -68,6 +62,7 @@ class NumpyInterpreter:
         num_blocks: int,
         mode: InterpreterMode = InterpreterMode.FLOAT,
         choose: ChooseTokens = no_sampler,
+        kv_dtype: KvDtype = KvDtype.F16,
     ) -> None:
         for spec in plan.weights:
             assert (tensors[spec.name].type, tensors[spec.name].shape) == (spec.type, spec.shape), spec
@@ -75,14 +70,18 @@ class NumpyInterpreter:
         self._mode = mode
         self._num_blocks = num_blocks
         self._choose = choose
-        self._arithmetic = _ARITHMETIC[mode](tensors)
+        self._kv_dtype = kv_dtype
+        self._arithmetic: Arithmetic = (
+            FloatArithmetic(tensors) if mode is InterpreterMode.FLOAT else ExactArithmetic(tensors, kv_dtype)
+        )
         self._kv = PagedKv(plan.kv_layers, num_blocks, self._arithmetic.kv_type)
         self._dead_after = _dead_buffers(plan)
         self._is_aborted = threading.Event()
 
     @property
     def numerics_id(self) -> str:
-        return f"numpy-{self._mode}-1"
+        kv = "f32" if self._mode is InterpreterMode.FLOAT else self._kv_dtype
+        return f"numpy-{self._mode}-1 kv={kv}"
 
     @property
     def keeps_same_tokens_law(self) -> bool:

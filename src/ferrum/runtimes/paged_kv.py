@@ -3,41 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.plan.model_plan import KvLayer
+from ferrum.runtimes.exact_linear import quantise_groups
 
 BLOCK_TOKENS: Final = 32
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedRows:
+    """Keys or values as they are kept: values, or int8 codes and a scale for each position and head."""
+
+    values: NDArray[Any]  # [positions, heads, width], a float type or int8
+    scales: FloatArray | None = None  # [positions, heads]
+
+
 class PagedKv:
-    """Mutable: ``write`` changes blocks. Values are rounded to ``kv_type`` when written, never again."""
+    """Mutable: ``write`` changes blocks. Values are rounded to ``kv_type`` when written, never again.
+
+    ``kv_type`` int8 quantises the values of a token and head together.
+    """
 
     def __init__(self, layers: Sequence[KvLayer], num_blocks: int, kv_type: DTypeLike) -> None:
-        self._layers = tuple(
-            np.zeros((2, num_blocks, BLOCK_TOKENS, layer.num_heads, layer.head_width), kv_type)
-            for layer in layers
+        shapes = [(2, num_blocks, BLOCK_TOKENS, layer.num_heads, layer.head_width) for layer in layers]
+        self._values = tuple(np.zeros(shape, kv_type) for shape in shapes)
+        self._scales = (
+            tuple(np.zeros(shape[:-1], np.float32) for shape in shapes)
+            if np.dtype(kv_type) == np.int8
+            else None
         )
 
     def write(
         self, layer: int, block_table: Int32Array, positions: Int32Array, k: FloatArray, v: FloatArray
     ) -> None:
         """``k`` and ``v`` [rows, heads * head_width] of one sequence go to ``positions`` [rows]."""
-        store = self._layers[layer]
+        store = self._values[layer]
         blocks, offsets = block_table[positions // BLOCK_TOKENS], positions % BLOCK_TOKENS
-        with np.errstate(over="ignore"):
-            for half, values in enumerate((k, v)):
-                store[half, blocks, offsets] = values.reshape(len(values), *store.shape[3:])
+        for half, rows in enumerate((k, v)):
+            heads = rows.reshape(len(rows), *store.shape[3:])
+            if self._scales is None:
+                with np.errstate(over="ignore"):
+                    store[half, blocks, offsets] = heads
+            else:
+                codes, scales = quantise_groups(heads)
+                store[half, blocks, offsets] = codes
+                self._scales[layer][half, blocks, offsets] = scales
 
-    def read(
-        self, layer: int, block_table: Int32Array, length: int
-    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Keys and values of positions 0 to ``length`` (exclusive): two of [length, heads, head_width]."""
-        store = self._layers[layer]
-        blocks = store[:, block_table[: -(-length // BLOCK_TOKENS)]]
-        keys, values = blocks.reshape(2, -1, *store.shape[3:])[:, :length]
-        return keys, values
+    def read(self, layer: int, block_table: Int32Array, length: int) -> tuple[CachedRows, CachedRows]:
+        """Keys and values of positions 0 to ``length`` (exclusive)."""
+        used = block_table[: -(-length // BLOCK_TOKENS)]
+        keys, values = _positions(self._values[layer][:, used], length)
+        if self._scales is None:
+            return CachedRows(keys), CachedRows(values)
+        key_scales, value_scales = _positions(self._scales[layer][:, used], length)
+        return CachedRows(keys, key_scales), CachedRows(values, value_scales)
+
+
+def _positions(blocks: NDArray[Any], length: int) -> NDArray[Any]:
+    """[2, blocks, 32, ...] to [2, length, ...]."""
+    return blocks.reshape(2, -1, *blocks.shape[3:])[:, :length]

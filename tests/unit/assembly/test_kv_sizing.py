@@ -1,6 +1,6 @@
 import pytest
 
-from ferrum.assembly.kv_sizing import OVERHEAD_BYTES, KvSize, fit_kv, kv_bytes_per_token
+from ferrum.assembly.kv_sizing import OVERHEAD_BYTES, KvSize, fit_kv
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import ResourceExhausted
 from ferrum.plan.model_plan import KvLayer, ModelPlan
@@ -37,14 +37,14 @@ def room(num_bytes: int) -> int:
     return num_bytes + WEIGHTS + OVERHEAD_BYTES
 
 
-def test_bytes_of_a_token_are_k_and_v_of_all_layers_in_f16() -> None:
-    assert kv_bytes_per_token(plan()) == PER_TOKEN
+def test_bytes_of_a_token_are_k_and_v_of_all_layers() -> None:
+    assert fit(None).bytes_per_token == PER_TOKEN
 
 
 def test_enough_memory_gives_every_sequence_the_models_own_context() -> None:
     size = fit(room(10**12), sequences=4)
 
-    assert size == KvSize(4096, 4 * 4096 // BLOCK, 4 * 4096 * PER_TOKEN, shrunk_from=None)
+    assert size == KvSize(4096, 4 * 4096 // BLOCK, 4 * 4096 * PER_TOKEN, PER_TOKEN, shrunk_from=None)
 
 
 def test_many_sequences_share_a_pool_of_ordinary_size() -> None:

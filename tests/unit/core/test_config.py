@@ -9,6 +9,7 @@ import pytest
 import ferrum
 from ferrum.core.config import EngineConfig, KvCacheConfig, SchedulerConfig, config_from_mapping
 from ferrum.core.errors import InvalidConfig
+from ferrum.core.kv_dtype import KvDtype
 
 SOURCE = Path(ferrum.__file__).parent
 
@@ -51,6 +52,10 @@ def test_nested_tables_become_nested_configs() -> None:
     assert config.max_model_len == 99
 
 
+def test_the_type_of_the_cache_is_given_by_name() -> None:
+    assert config_from_mapping(EngineConfig, {"kv_dtype": "int8"}).kv_dtype is KvDtype.INT8
+
+
 def test_a_table_that_is_no_table_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="scheduler: must be a table of settings, not 7"):
         config_from_mapping(EngineConfig, {"scheduler": 7})
@@ -61,6 +66,8 @@ def test_a_table_that_is_no_table_is_refused() -> None:
     [
         ("max_model_len", 0, "at least 1"),
         ("max_model_len", True, "integer"),
+        ("kv_dtype", "int4", "must be f16 or int8, not 'int4'"),
+        ("kv_dtype", 8, "must be f16 or int8"),
         ("memory_bytes", -5, "at least 1"),
         ("memory_utilization", 0, "above 0"),
         ("memory_utilization", 1.5, "between 0 and 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from step_batches import batch_of, logits_of, open_tiny, some_tokens
 from ferrum import _native
 from ferrum.core.arrays import FloatArray
 from ferrum.core.errors import InvalidConfig, UnsupportedModel
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.models.architectures import build_plan
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.runtimes.native import NativeRuntime, StepLimits
@@ -24,6 +26,7 @@ from ferrum.weights.tensor_types import TensorType
 from tiny_models import VOCABULARY, gemma3_metadata, llama_metadata, write_tiny_gemma3, write_tiny_llama
 
 NUM_BLOCKS = 40
+WriteTiny = Callable[[Path, TensorType], Path]
 LIMITS = StepLimits(max_tokens=512, max_outputs=512)
 
 
@@ -70,17 +73,43 @@ def test_gemma_pathways_run_to_the_interpreters_bits(changes: dict[str, object],
     np.testing.assert_array_equal(logits_of(native, tokens, 300, table), logits_of(exact, tokens, 300, table))
 
 
+@pytest.mark.parametrize("write", [write_tiny_llama, write_tiny_gemma3])
+def test_int8_kv_runs_to_the_interpreters_bits(write: WriteTiny, tmp_path: Path) -> None:
+    checkpoint, plan = open_tiny(write(tmp_path / "m.gguf", TensorType.Q8_0))
+    tokens = some_tokens(300)
+    native = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS, kv_dtype=KvDtype.INT8)
+    exact = NumpyInterpreter(
+        plan, checkpoint.tensors, NUM_BLOCKS, InterpreterMode.QUANTISED_EXACT, kv_dtype=KvDtype.INT8
+    )
+    table = list(range(20, 30))
+    bits = logits_of(native, tokens, 300, table)
+    np.testing.assert_array_equal(bits, logits_of(exact, tokens, 300, table))
+    half = logits_of(NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS), tokens, 300, table)
+    assert 0 < (bits - half).std() < 0.05 * half.std()
+
+
+def test_the_type_of_the_cache_is_part_of_the_numerics(tiny_gemma: tuple[Checkpoint, ModelPlan]) -> None:
+    checkpoint, plan = tiny_gemma
+    ids = {
+        NativeRuntime(plan, checkpoint.tensors, 1, 1, LIMITS, kv_dtype=kv_dtype).numerics_id
+        for kv_dtype in KvDtype
+    }
+    assert len(ids) == len(KvDtype)
+    assert all(f"kv={kv_dtype} " in " ".join(ids) for kv_dtype in KvDtype)
+
+
+@pytest.mark.parametrize("kv_dtype", KvDtype)
 @pytest.mark.parametrize("kernel_set", _native.kernel_sets())
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 5])
 def test_kernel_set_threads_and_chunks_do_not_change_a_bit(
-    tiny_gemma: tuple[Checkpoint, ModelPlan], kernel_set: str, num_threads: int
+    tiny_gemma: tuple[Checkpoint, ModelPlan], kernel_set: str, num_threads: int, kv_dtype: KvDtype
 ) -> None:
     checkpoint, plan = tiny_gemma
     tokens = some_tokens(400)
     table = list(range(13))
-    reference = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS, "portable")
+    reference = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS, "portable", kv_dtype)
     expected = logits_of(reference, tokens, 400, table)
-    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, num_threads, LIMITS, kernel_set)
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, num_threads, LIMITS, kernel_set, kv_dtype)
     for chunk in (1, 7, 64, 400):
         np.testing.assert_array_equal(logits_of(runtime, tokens, chunk, table), expected)
 
@@ -90,9 +119,10 @@ def test_kernel_set_threads_and_chunks_do_not_change_a_bit(
     lengths=st.lists(st.integers(1, 200), min_size=1, max_size=4),
     threads=st.sampled_from([1, 2, 3]),
     cut=st.integers(0, 2**32 - 1),
+    kv_dtype=st.sampled_from(KvDtype),
 )
 def test_company_in_a_step_does_not_change_a_bit(
-    tiny_gemma: tuple[Checkpoint, ModelPlan], lengths: list[int], threads: int, cut: int
+    tiny_gemma: tuple[Checkpoint, ModelPlan], lengths: list[int], threads: int, cut: int, kv_dtype: KvDtype
 ) -> None:
     """Sequences advance by random chunks in shared steps and random blocks; bits are those of each alone."""
     checkpoint, plan = tiny_gemma
@@ -100,7 +130,7 @@ def test_company_in_a_step_does_not_change_a_bit(
     sequences = [some_tokens(length, seed) for seed, length in enumerate(lengths)]
     free = [int(block) for block in generator.permutation(NUM_BLOCKS)]
     tables = [[free.pop() for _ in range(-(-length // 32))] for length in lengths]
-    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, threads, LIMITS)
+    runtime = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, threads, LIMITS, kv_dtype=kv_dtype)
     collected: list[list[FloatArray]] = [[] for _ in lengths]
     done = [0] * len(lengths)
     while any(count < length for count, length in zip(done, lengths, strict=True)):
@@ -118,17 +148,18 @@ def test_company_in_a_step_does_not_change_a_bit(
             collected[i].append(logits[row : row + count])
             row += count
             done[i] += count
-    alone = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS)
+    alone = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 1, LIMITS, kv_dtype=kv_dtype)
     for i, tokens in enumerate(sequences):
         expected = logits_of(alone, tokens, len(tokens), tables[i])
         np.testing.assert_array_equal(np.concatenate(collected[i]), expected)
 
 
-def test_recycled_blocks_leave_no_trace(tiny_gemma: tuple[Checkpoint, ModelPlan]) -> None:
+@pytest.mark.parametrize("kv_dtype", KvDtype)
+def test_recycled_blocks_leave_no_trace(tiny_gemma: tuple[Checkpoint, ModelPlan], kv_dtype: KvDtype) -> None:
     checkpoint, plan = tiny_gemma
     tokens = some_tokens(90, 1)
-    fresh = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
-    used = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
+    fresh = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS, kv_dtype=kv_dtype)
+    used = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS, kv_dtype=kv_dtype)
     logits_of(used, some_tokens(128, 2), 128, [0, 1, 2, 3])
     np.testing.assert_array_equal(
         logits_of(used, tokens, 33, [3, 0, 2]), logits_of(fresh, tokens, 33, [3, 0, 2])
