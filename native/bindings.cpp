@@ -141,6 +141,8 @@ class Runtime {
   void stop_timing() { interpreter_.stop_timing(); }
   std::vector<double> operation_seconds() const { return interpreter_.operation_seconds(); }
   size_t weight_bytes() const { return interpreter_.weight_bytes(); }
+  size_t kv_bytes() const { return interpreter_.kv_bytes(); }
+  size_t scratch_bytes() const { return interpreter_.scratch_bytes(); }
   std::string kernel_set() const { return kernels_.name; }
 
  private:
@@ -325,6 +327,8 @@ NB_MODULE(_native, m) {
       .def("stop_timing", &Runtime::stop_timing)
       .def_prop_ro("operation_seconds", &Runtime::operation_seconds)
       .def_prop_ro("weight_bytes", &Runtime::weight_bytes)
+      .def_prop_ro("kv_bytes", &Runtime::kv_bytes)
+      .def_prop_ro("scratch_bytes", &Runtime::scratch_bytes)
       .def_prop_ro("kernel_set", &Runtime::kernel_set);
 
   m.def(

@@ -120,8 +120,8 @@ LinearRate measure_linear(const KernelTable& kernels, const LinearShape& shape, 
 
 double measure_attention(const KernelTable& kernels, const AttentionTile& tile, int num_threads, double seconds) {
   struct Work {
-    std::vector<uint16_t> block;
-    std::vector<const uint16_t*> blocks;
+    std::vector<uint8_t> block;
+    std::vector<const uint8_t*> blocks;
     std::vector<float> q, scores, state;
     std::vector<int> first_key, end_key;
   };
@@ -129,10 +129,10 @@ double measure_attention(const KernelTable& kernels, const AttentionTile& tile, 
   const int keys = tile.blocks * kBlockTokens;
   const auto prepare = [&](int member) {
     Work& work = works[size_t(member)];
-    const size_t block_values = size_t(2) * tile.head_width * kBlockTokens;
-    work.block.resize(block_values * size_t(tile.blocks));
-    fill_tame(reinterpret_cast<uint8_t*>(work.block.data()), work.block.size() * sizeof(uint16_t));
-    for (int b = 0; b < tile.blocks; ++b) work.blocks.push_back(work.block.data() + size_t(b) * block_values);
+    const size_t block_bytes = kv_head_bytes(KvType::f16, tile.head_width);
+    work.block.resize(block_bytes * size_t(tile.blocks));
+    fill_tame(work.block.data(), work.block.size());
+    for (int b = 0; b < tile.blocks; ++b) work.blocks.push_back(work.block.data() + size_t(b) * block_bytes);
     work.q = tame_floats(size_t(tile.queries) * tile.head_width);
     work.scores.resize(size_t(8) * kBlockTokens);
     work.state.resize(size_t(tile.queries) * (2 + tile.head_width));
@@ -147,7 +147,7 @@ double measure_attention(const KernelTable& kernels, const AttentionTile& tile, 
                                work.state.data() + 2 * tile.queries};
     // The clock is read once in 16 calls.
     return calls_per_second(16, seconds, [&](int) {
-      kernels.attention_piece(queries, work.blocks.data(), tile.blocks, 0, work.scores.data(), state);
+      kernels.attention_piece(queries, KvType::f16, work.blocks.data(), tile.blocks, 0, work.scores.data(), state);
     });
   });
   return calls * 4.0 * tile.queries * keys * tile.head_width;

@@ -31,16 +31,18 @@ void PagedAttention::reserve(const Memory& memory, int max_tokens, int context_l
   const int pieces = divide_up(context_length, kPieceTokens) + 1;
   tile_of_task_.reserve(most_tiles + size_t(kTilesPerMember) * num_threads * pieces);
   tasks_left_ = std::make_unique<std::atomic<int>[]>(most_tiles);
-  partial_capacity_ = size_t(kTilesPerMember) * num_threads * pieces;
-  partials_ = Arena(partial_capacity_ * state_floats_ * sizeof(float));
-  scratch_.resize(size_t(num_threads));
-  for (Scratch& scratch : scratch_) {
-    scratch.q.resize(size_t(queries) * layer.head_width);
-    scratch.scores.resize(size_t(8) * kBlockTokens);
-    scratch.piece.resize(state_floats_);
-    scratch.running.resize(state_floats_);
-    scratch.first_key.resize(size_t(queries));
-    scratch.end_key.resize(size_t(queries));
+  AttentionWorkspace& shared = *memory.attention;
+  const size_t partial_bytes = size_t(kTilesPerMember) * num_threads * pieces * state_floats_ * sizeof(float);
+  if (shared.partials.bytes() < partial_bytes) shared.partials = Arena(partial_bytes);
+  shared.members.resize(size_t(num_threads));
+  const auto grow = [](auto& values, size_t size) { values.resize(std::max(values.size(), size)); };
+  for (Scratch& scratch : shared.members) {
+    grow(scratch.q, size_t(queries) * layer.head_width);
+    grow(scratch.scores, size_t(8) * kBlockTokens);
+    grow(scratch.piece, state_floats_);
+    grow(scratch.running, state_floats_);
+    grow(scratch.first_key, size_t(queries));
+    grow(scratch.end_key, size_t(queries));
   }
 }
 
@@ -131,7 +133,7 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
   const int index = tile_of_task_[size_t(task)];
   const Tile& tile = tiles_[size_t(index)];
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
-  Scratch& scratch = scratch_[size_t(member)];
+  Scratch& scratch = memory.attention->members[size_t(member)];
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
   const int pieces = tile.end_piece - tile.first_piece;
   load_queries(memory, step, tile, step.copy_of(member), scratch);
@@ -153,7 +155,7 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
     return;
   }
 
-  float* partials = partials_.as<float>() + partial_of_tile_[size_t(index)] * state_floats_;
+  float* partials = memory.attention->partials.as<float>() + partial_of_tile_[size_t(index)] * state_floats_;
   const int begin = tile.first_piece + (task - tile.first_task) * tile.pieces_per_task;
   const int end = std::min(tile.end_piece, begin + tile.pieces_per_task);
   for (int piece = begin; piece < end; ++piece) {

@@ -39,10 +39,7 @@ class PagedAttention final : public Operation {
     int first_task;
     int pieces_per_task;
   };
-  struct Scratch {
-    std::vector<float> q, scores, piece, running;
-    std::vector<int> first_key, end_key;
-  };
+  using Scratch = AttentionWorkspace::PerMember;
 
   AttentionState state_in(float* memory, int count, int head_width) const;
   void load_queries(const Memory& memory, const Step& step, const Tile& tile, int copy, Scratch& scratch) const;
@@ -57,10 +54,7 @@ class PagedAttention final : public Operation {
   std::vector<Tile> tiles_;
   std::vector<int> tile_of_task_;
   std::unique_ptr<std::atomic<int>[]> tasks_left_;  // per tile
-  std::vector<Scratch> scratch_;                    // per member
-  Arena partials_;                                  // [split tile][piece] states
   std::vector<size_t> partial_of_tile_;             // index of the tile's first state
-  size_t partial_capacity_ = 0;
 };
 
 }  // namespace ferrum

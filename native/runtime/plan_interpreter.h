@@ -53,6 +53,9 @@ class PlanInterpreter {
   const Limits& limits() const { return limits_; }
   int num_threads() const { return team_.size(); }
   size_t weight_bytes() const { return weight_bytes_; }
+  size_t kv_bytes() const { return kv_bytes_; }
+  // Of buffers, tables and attention; complete when the plan is finished.
+  size_t scratch_bytes() const;
 
  private:
   QuantizedRows make_quantized(int width, size_t rows);
@@ -72,6 +75,7 @@ class PlanInterpreter {
   std::unique_ptr<Claim[]> claims_;
   Arena weight_arena_;
   size_t weight_bytes_ = 0;
+  size_t kv_bytes_ = 0;
   std::vector<Arena> arenas_;
   std::vector<int32_t> row_sequences_;
   std::vector<double> operation_seconds_;  // written by member 0

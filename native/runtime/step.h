@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "../kernels/kernel_table.h"
@@ -49,6 +50,16 @@ struct RopeTable {
   float* sine;
 };
 
+// Working memory of attention. All layers share it: one of them runs at a time, with a barrier after it.
+struct AttentionWorkspace {
+  struct PerMember {
+    std::vector<float> q, scores, piece, running;
+    std::vector<int> first_key, end_key;
+  };
+  std::vector<PerMember> members;
+  Arena partials;  // [split tile][piece] states
+};
+
 // Everything the operations of one plan share. Sizes are fixed when the plan is finished; a step allocates nothing.
 struct Memory {
   const KernelTable* kernels = nullptr;
@@ -58,6 +69,7 @@ struct Memory {
   std::vector<std::vector<QuantizedRows>> quantized;  // per member; the entries of a shared one are alike
   std::vector<KvLayer> kv_layers;
   std::vector<RopeTable> rope_tables;
+  std::unique_ptr<AttentionWorkspace> attention = std::make_unique<AttentionWorkspace>();
 };
 
 struct SamplingColumns {

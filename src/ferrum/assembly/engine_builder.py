@@ -148,7 +148,7 @@ class EngineBuilder:
     def _load_model(self, components: ComponentConfig) -> ComponentConfig:
         """The model, loaded once for tokenizer and executor; not at all when both are there already."""
         if self.defined_model is not None:
-            return replace(components, model=self.defined_model.model)
+            return _with_model(components, self.defined_model.model)
         if self.tokenizer is not None and self.executor is not None:
             return components
         sources = self.model_sources
@@ -157,7 +157,7 @@ class EngineBuilder:
             sources = ModelSources(path, LoadOptions(engine=self.config), SilentReporter())
         if sources is None:
             return components
-        return replace(components, model=load_model(sources.argument, sources.options, sources.reporter))
+        return _with_model(components, load_model(sources.argument, sources.options, sources.reporter))
 
     def _make_tokenizer(self, components: ComponentConfig) -> EngineTokenizer:
         if self.tokenizer is not None:
@@ -200,7 +200,7 @@ class EngineBuilder:
             return self.registry.kv_caches.get(self.resolve_name("kv_cache")).create(with_capacity)
 
         return ContinuousBatchEngine(
-            config=self.config,
+            config=components.engine,
             tokenizer=tokenizer,
             chat_encoder=self._chat_encoder(components),
             executor=executor,
@@ -225,6 +225,11 @@ class EngineBuilder:
 _KINDS = ("tokenizer", "sampler", "scheduler", "kv_cache", "executor")
 _STUB_NAMES = {"tokenizer": "stub", "sampler": "multinomial", "kv_cache": "paged", "executor": "stub"}
 _MODEL_NAMES = {"tokenizer": "huggingface", "sampler": "multinomial", "kv_cache": "paged", "executor": "llm"}
+
+
+def _with_model(components: ComponentConfig, model: LoadedModel) -> ComponentConfig:
+    """The sizes that were fitted to memory replace those that were wished for."""
+    return replace(components, model=model, engine=model.memory.applied_to(components.engine))
 
 
 def _start(engine: ContinuousBatchEngine, executor: Executor) -> ContinuousBatchEngine:

@@ -6,8 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ferrum import environment
-from ferrum.assembly.kv_sizing import KvSize, fit_kv
 from ferrum.assembly.memory_available import read_available_memory
+from ferrum.assembly.memory_budget import choose_budget
+from ferrum.assembly.memory_fit import (
+    MEBIBYTE,
+    ExplicitSizes,
+    MemoryFit,
+    MemoryNeeds,
+    Sizes,
+    fit_memory,
+)
 from ferrum.assembly.thread_count import ThreadCount, choose_thread_count, read_cpu_limits
 from ferrum.chat.prompt_encoder import encode_chat, template_for
 from ferrum.chat.template import ChatTemplate
@@ -16,8 +24,11 @@ from ferrum.core.errors import ResourceExhausted
 from ferrum.core.request import ChatPrompt
 from ferrum.execution.executor import ResolvedModelPlan
 from ferrum.models.architectures import build_plan
+from ferrum.plan.cost import plan_kv_bytes_per_token
+from ferrum.plan.lowering import lower
 from ferrum.plan.model_plan import ModelIdentity, ModelPlan
-from ferrum.runtimes.native import BLOCK_TOKENS, NativeRuntime, StepLimits
+from ferrum.runtimes.native import BLOCK_TOKENS, NativeRuntime
+from ferrum.runtimes.native_memory import StepLimits, packed_weight_bytes, sampling_bytes, scratch_bytes
 from ferrum.runtimes.protocol import Runtime
 from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
 from ferrum.tokenization.tokenizer import Tokenizer
@@ -25,6 +36,10 @@ from ferrum.weights.checkpoint import Checkpoint, open_checkpoint
 from ferrum.weights.model_store import ModelStore
 from ferrum.weights.open_model import open_model
 from ferrum.weights.progress_reporter import ProgressReporter
+
+# The interpreter with its libraries; and what a tokenizer keeps for each word. Both measured, rounded up.
+PROCESS_BYTES = 96 * MEBIBYTE
+TOKENIZER_BYTES_PER_WORD = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +49,24 @@ class LoadOptions:
     threads           compute threads; None = chosen from what the process may use
     chat_template     Jinja source that replaces the model's own template
     engine            sizes and limits; its max_model_len is the context length
+    explicit          which of the sizes were asked for and may not shrink; None = those that are no defaults
     model_directory   where fetched models lie
     cache_directory   where what can be computed again is kept
+    system_root       where the system's proc and sys are, which tell what this process may use
     """
 
     threads: int | None = None
     chat_template: str | None = None
     engine: EngineConfig = field(default_factory=EngineConfig)
+    explicit: ExplicitSizes | None = None
     model_directory: Path = field(default_factory=environment.model_directory)
     cache_directory: Path = field(default_factory=environment.cache_directory)
+    system_root: Path = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that is ready to run; whoever takes ``runtime`` closes it."""
+    """A model ready to run; whoever takes ``runtime`` closes it. ``memory`` has the sizes that fit."""
 
     name: str
     tokenizer: Tokenizer
@@ -56,11 +75,11 @@ class LoadedModel:
     runtime: Runtime
     identity: ModelIdentity
     threads: ThreadCount
-    kv: KvSize
+    memory: MemoryFit
 
     @property
     def resolved_plan(self) -> ResolvedModelPlan:
-        return ResolvedModelPlan(str(self.identity), self.kv.bytes_per_token)
+        return ResolvedModelPlan(str(self.identity), self.memory.kv_bytes_per_token)
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
         """Token ids of the rendered messages. Raises ChatTemplateError or InvalidRequest."""
@@ -69,53 +88,78 @@ class LoadedModel:
 
 def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) -> LoadedModel:
     """Everything ``argument`` needs to run. Raises ModelError, InvalidConfig or ResourceExhausted."""
-    threads = choose_thread_count(read_cpu_limits(), options.threads)
+    threads = choose_thread_count(read_cpu_limits(options.system_root), options.threads)
     resolved = open_model(argument, ModelStore(options.model_directory), reporter)
     with open_checkpoint(resolved.path) as checkpoint:
-        plan, kv = _fitted_plan(checkpoint, options.engine)
+        plan, memory = _fitted_plan(checkpoint, options, threads.count)
         tokenizer = tokenizer_from_gguf(checkpoint.metadata, options.cache_directory)
         template = _chat_template(tokenizer, options.chat_template)
         digest = checkpoint.digest(options.cache_directory)
-        runtime = _native_runtime(plan, checkpoint, kv, threads, options.engine)
+        runtime = _native_runtime(plan, checkpoint, memory, threads, options.engine)
     identity = ModelIdentity(plan.hash(), digest, runtime.numerics_id)
-    return LoadedModel(resolved.name, tokenizer, template, plan, runtime, identity, threads, kv)
+    return LoadedModel(resolved.name, tokenizer, template, plan, runtime, identity, threads, memory)
 
 
-def _fitted_plan(checkpoint: Checkpoint, config: EngineConfig) -> tuple[ModelPlan, KvSize]:
+def _fitted_plan(
+    checkpoint: Checkpoint, options: LoadOptions, num_threads: int
+) -> tuple[ModelPlan, MemoryFit]:
     """The plan for the context that memory allows: the factors of rope may depend on it."""
+    config = options.engine
     plan = build_plan(checkpoint, config.max_model_len)
-    kv = fit_kv(plan, config, checkpoint.num_bytes, read_available_memory(), BLOCK_TOKENS)
-    if kv.context_length != plan.context_length:
-        plan = build_plan(checkpoint, kv.context_length)
-    return plan, kv
+    scheduler = config.scheduler
+    wished = Sizes(plan.context_length, scheduler.max_running_requests, scheduler.max_num_batched_tokens)
+    memory = fit_memory(
+        memory_needs(plan, config, num_threads),
+        wished,
+        options.explicit or ExplicitSizes.of(config),
+        choose_budget(config, read_available_memory(options.system_root)),
+    )
+    if memory.sizes.context_length != plan.context_length:
+        plan = build_plan(checkpoint, memory.sizes.context_length)
+    return plan, memory
+
+
+def memory_needs(plan: ModelPlan, config: EngineConfig, num_threads: int) -> MemoryNeeds:
+    """What ``plan`` takes on the native runtime, at any sizes."""
+    executable = lower(plan)
+    words = plan.vocabulary_size * TOKENIZER_BYTES_PER_WORD
+    return MemoryNeeds(
+        weight_bytes=packed_weight_bytes(plan),
+        overhead_bytes=PROCESS_BYTES + words + sampling_bytes(plan, num_threads),
+        kv_bytes_per_token=plan_kv_bytes_per_token(plan, config.kv_dtype),
+        block_tokens=BLOCK_TOKENS,
+        scratch=lambda sizes: scratch_bytes(
+            executable, _step_limits(sizes), sizes.context_length, num_threads
+        ),
+    )
 
 
 def _native_runtime(
-    plan: ModelPlan, checkpoint: Checkpoint, kv: KvSize, threads: ThreadCount, config: EngineConfig
+    plan: ModelPlan, checkpoint: Checkpoint, memory: MemoryFit, threads: ThreadCount, config: EngineConfig
 ) -> NativeRuntime:
     """The runtime with its weights. Raises ResourceExhausted when memory ends after all."""
     try:
         return NativeRuntime(
             plan,
             checkpoint.tensors,
-            num_blocks=kv.num_blocks,
+            num_blocks=memory.num_blocks,
             num_threads=threads.count,
-            limits=_step_limits(config),
+            limits=_step_limits(memory.sizes),
             kv_dtype=config.kv_dtype,
         )
     except MemoryError:
+        available = read_available_memory()
         raise ResourceExhausted(
             "memory (bytes)",
-            needed=checkpoint.num_bytes + kv.num_bytes,
-            available=read_available_memory() or 0,
-            advice="lower --context-length, or use a smaller model",
+            needed=memory.total_bytes,
+            available=available.num_bytes if available is not None else 0,
+            advice="lower --context-length or --memory, or use a smaller model",
         ) from None
 
 
-def _step_limits(config: EngineConfig) -> StepLimits:
+def _step_limits(sizes: Sizes) -> StepLimits:
     """Arenas for the largest step the scheduler writes; every running request may want its logits."""
-    scheduler = config.scheduler
-    return StepLimits(scheduler.max_num_batched_tokens, scheduler.max_running_requests)
+    return StepLimits(sizes.batch_tokens, sizes.sequences)
 
 
 def _chat_template(tokenizer: Tokenizer, source: str | None) -> ChatTemplate | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,10 @@ from ferrum.core.errors import InvalidConfig
 from ferrum.core.kv_dtype import KvDtype
 
 if TYPE_CHECKING:
+    from ferrum.assembly.memory_fit import MemoryFit
     from ferrum.assembly.model_loading import LoadedModel
+
+MEBIBYTE = 1024 * 1024
 
 ModelArgument = Annotated[
     str,
@@ -24,6 +28,14 @@ ContextOption = Annotated[
     int | None,
     typer.Option(
         "--context-length", help="Most tokens of prompt and answer.  [default: the model's, if memory allows]"
+    ),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="Most memory to use, as 1.5GiB or 800MB.  [default: what is available, with room for others]",
     ),
 ]
 KvDtypeOption = Annotated[
@@ -46,13 +58,57 @@ def read_template(path: Path | None) -> str | None:
         raise InvalidConfig("--chat-template", f"{path} is not UTF-8 text") from None
 
 
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def read_size(text: str | None) -> int | None:
+    """Bytes of ``--memory``: a number, then nothing or B, kB, MB, GB, KiB, MiB, GiB, whatever the case.
+
+    Raises InvalidConfig for anything else, and for less than a byte.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?", text.strip().lower())
+    num_bytes = int(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if num_bytes < 1:
+        raise InvalidConfig(
+            "--memory", f"{text!r} is no size; write 2GiB, 1.5GB, 800MiB or a number of bytes"
+        )
+    return num_bytes
+
+
 def start_up_lines(model: LoadedModel) -> list[str]:
     """What was chosen for ``model`` and why, one fact a line."""
-    kv = model.kv
-    shrunk = f" (of the model's {kv.shrunk_from}: memory)" if kv.shrunk_from is not None else ""
     return [
-        f"threads: {model.threads.count}, {model.threads.reason}",
-        f"context: {kv.context_length} tokens{shrunk}",
-        f"KV cache: {kv.num_bytes / 2**20:.0f} MiB, {kv.num_blocks * model.runtime.block_tokens} tokens",
+        threads_line(model),
+        memory_line(model.memory),
         f"arithmetic: {model.runtime.numerics_id}",
     ]
+
+
+def threads_line(model: LoadedModel) -> str:
+    return f"threads: {model.threads.count}, {model.threads.reason}"
+
+
+def memory_line(memory: MemoryFit) -> str:
+    """Every size that depends on memory, and what it depends on, in one line."""
+    budget = memory.budget
+    limit = f" of {budget.num_bytes / MEBIBYTE:.0f} MiB, {budget.source}" if budget is not None else ""
+    kv_mebibytes, mebibytes = memory.kv_bytes / MEBIBYTE, memory.total_bytes / MEBIBYTE
+    return (
+        f"{context_line(memory)}; sequences: {_told(memory, 'sequences')}; "
+        f"step: {_told(memory, 'batch_tokens')} tokens; "
+        f"KV cache: {memory.num_blocks} blocks of {memory.block_tokens} tokens, {kv_mebibytes:.0f} MiB; "
+        f"memory: {mebibytes:.0f} MiB{limit}"
+    )
+
+
+def context_line(memory: MemoryFit) -> str:
+    return f"context: {_told(memory, 'context_length')} tokens"
+
+
+def _told(memory: MemoryFit, name: str) -> str:
+    """A size, and what it was to be if memory did not allow that."""
+    count = getattr(memory.sizes, name)
+    wished = {change.name: change.wished for change in memory.changes}.get(name)
+    return f"{count}" if wished is None else f"{count} (of {wished}: memory)"

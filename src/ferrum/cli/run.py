@@ -11,9 +11,11 @@ from ferrum.cli.answer_output import OutputFormat
 from ferrum.cli.model_options import (
     ContextOption,
     KvDtypeOption,
+    MemoryOption,
     ModelArgument,
     TemplateOption,
     ThreadsOption,
+    read_size,
     read_template,
 )
 from ferrum.cli.streams import argument_text
@@ -49,6 +51,7 @@ def run(
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
+    memory: MemoryOption = None,
 ) -> None:
     """Chat with MODEL. With --prompt, or text on stdin: answer once and exit. Only answers go to stdout."""
     sampling = SamplingParams(
@@ -68,6 +71,7 @@ def run(
         threads=threads,
         context_length=context_length,
         kv_dtype=kv_dtype,
+        memory_bytes=read_size(memory),
         sampling=sampling,
         system=None if system is None else argument_text(system),
         is_raw=raw,

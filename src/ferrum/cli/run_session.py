@@ -15,7 +15,7 @@ from ferrum.cli.answer_output import AnswerOutput, OutputFormat, make_output
 from ferrum.cli.conversation import ChatConversation, Conversation, RawConversation
 from ferrum.cli.interrupts import Interrupts
 from ferrum.cli.late_progress import LateDownloadProgress
-from ferrum.cli.model_options import start_up_lines
+from ferrum.cli.model_options import context_line, threads_line
 from ferrum.cli.streams import (
     discard_typed_input,
     is_interactive,
@@ -47,6 +47,7 @@ class RunSettings:
     threads: int | None
     context_length: int | None
     kv_dtype: KvDtype
+    memory_bytes: int | None
     sampling: SamplingParams
     system: str | None
     is_raw: bool
@@ -70,7 +71,8 @@ def run_session(settings: RunSettings, prompt: str | None, stdout: TextIO) -> in
         output = make_output(settings.output_format, stdout)
         if has_person:
             say(
-                f"{settings.model}: {'; '.join(start_up_lines(running.model)[:2])}. /help lists the commands."
+                f"{settings.model}: {threads_line(running.model)}; {context_line(running.model.memory)}. "
+                "/help lists the commands."
             )
             return chat_at_terminal(conversation, running.engine, settings.sampling, output, settings.model)
         if piped is None:
@@ -136,6 +138,7 @@ def _load_options(settings: RunSettings) -> LoadOptions:
     engine = EngineConfig(
         max_model_len=settings.context_length,
         kv_dtype=settings.kv_dtype,
+        memory_bytes=settings.memory_bytes,
         scheduler=SchedulerConfig(max_running_requests=1),
     )
     return LoadOptions(threads=settings.threads, chat_template=settings.template_source, engine=engine)
@@ -146,7 +149,7 @@ def _conversation(settings: RunSettings, model: LoadedModel) -> Conversation:
         return RawConversation()
     if model.chat_template is None:
         raise ChatTemplateError(NO_TEMPLATE)
-    capacity = model.kv.context_length
+    capacity = model.memory.sizes.context_length
     wanted = settings.sampling.max_tokens
     return ChatConversation(
         system=settings.system,

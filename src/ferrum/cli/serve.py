@@ -9,9 +9,11 @@ import typer
 from ferrum.cli.model_options import (
     ContextOption,
     KvDtypeOption,
+    MemoryOption,
     ModelArgument,
     TemplateOption,
     ThreadsOption,
+    read_size,
     read_template,
 )
 from ferrum.core.kv_dtype import KvDtype
@@ -25,7 +27,10 @@ def serve(
         list[str] | None,
         typer.Option("--served-model-name", help="Public name; repeat it.  [default: MODEL]"),
     ] = None,
-    max_num_seqs: Annotated[int, typer.Option("--max-num-seqs", help="Requests that share a step.")] = 16,
+    max_num_seqs: Annotated[
+        int | None,
+        typer.Option("--max-num-seqs", help="Requests that share a step.  [default: 16, if memory allows]"),
+    ] = None,
     max_waiting: Annotated[
         int, typer.Option("--max-waiting", help="Requests that may wait; more are refused with 429.")
     ] = 512,
@@ -43,6 +48,7 @@ def serve(
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
+    memory: MemoryOption = None,
 ) -> None:
     """Serve MODEL over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health, /ready, /metrics."""
     from ferrum.cli.serve_session import ServeSettings, serve_session
@@ -62,5 +68,6 @@ def serve(
             threads=threads,
             context_length=context_length,
             kv_dtype=kv_dtype,
+            memory_bytes=read_size(memory),
         )
     )

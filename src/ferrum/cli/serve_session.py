@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from ferrum.assembly.memory_fit import ExplicitSizes
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
 from ferrum.cli.late_progress import LateDownloadProgress
@@ -24,13 +25,16 @@ from ferrum.server.server_options import MEBIBYTE, ServerOptions
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """The options of ``ferrum serve``. Without ``names`` the model is served under its own."""
+    """The options of ``ferrum serve``. Without ``names`` the model is served under its own.
+
+    ``max_running`` None: as many as usual, if memory allows.
+    """
 
     model: str
     host: str
     port: int
     names: tuple[str, ...]
-    max_running: int
+    max_running: int | None
     max_waiting: int
     max_body_mib: int
     drain_s: float
@@ -39,6 +43,7 @@ class ServeSettings:
     threads: int | None
     context_length: int | None
     kv_dtype: KvDtype
+    memory_bytes: int | None
 
 
 def serve_session(settings: ServeSettings) -> None:
@@ -71,13 +76,26 @@ def serve_session(settings: ServeSettings) -> None:
 
 
 def _load_options(settings: ServeSettings) -> LoadOptions:
+    usual = SchedulerConfig()
+    max_running = usual.max_running_requests if settings.max_running is None else settings.max_running
     scheduler = SchedulerConfig(
-        max_running_requests=settings.max_running,
+        max_running_requests=max_running,
         max_waiting_requests=settings.max_waiting,
         # Every running request needs a token of its own in each step.
-        max_num_batched_tokens=max(SchedulerConfig().max_num_batched_tokens, settings.max_running),
+        max_num_batched_tokens=max(usual.max_num_batched_tokens, max_running),
     )
     engine = EngineConfig(
-        max_model_len=settings.context_length, kv_dtype=settings.kv_dtype, scheduler=scheduler
+        max_model_len=settings.context_length,
+        kv_dtype=settings.kv_dtype,
+        memory_bytes=settings.memory_bytes,
+        scheduler=scheduler,
     )
-    return LoadOptions(threads=settings.threads, chat_template=settings.template_source, engine=engine)
+    explicit = ExplicitSizes(
+        context_length=settings.context_length is not None, sequences=settings.max_running is not None
+    )
+    return LoadOptions(
+        threads=settings.threads,
+        chat_template=settings.template_source,
+        engine=engine,
+        explicit=explicit,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from ferrum.plan.executable_plan import ExecutablePlan
 from ferrum.plan.lowering import lower
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.runtimes.native_assembly import assemble
+from ferrum.runtimes.native_memory import StepLimits
 from ferrum.runtimes.protocol import LogitsDetail, StepAborted, StepBatch, StepOutput
 from ferrum.weights.quantized_tensor import QuantizedTensor
 
@@ -22,14 +22,6 @@ BLOCK_TOKENS = 32
 
 # Every kernel set and thread count gives the same bits (docs/numerics.md), so neither is part of the id.
 NUMERICS_ID = "native-1 kv={kv_dtype} piece=128"
-
-
-@dataclass(frozen=True, slots=True)
-class StepLimits:
-    """The largest step a runtime takes: rows, and rows whose logits are wanted. Arenas are sized by it."""
-
-    max_tokens: int = 512
-    max_outputs: int = 64
 
 
 class NativeRuntime:
@@ -109,6 +101,16 @@ class NativeRuntime:
     def weight_bytes(self) -> int:
         """Bytes of the weights in the kernels' layout."""
         return self._running().weight_bytes
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV arenas."""
+        return self._running().kv_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of the arenas a step works in; see native_memory.py."""
+        return self._running().scratch_bytes
 
     @property
     def executable_plan(self) -> ExecutablePlan:

@@ -33,6 +33,7 @@ from ferrum.plan.operations import (
     SelectOutputRows,
     SoftCap,
 )
+from ferrum.runtimes.native_memory import packed_weight_bytes
 from ferrum.weights.block_formats import dequantize
 from ferrum.weights.quantized_tensor import QuantizedTensor
 
@@ -81,7 +82,7 @@ class _Assembly:
 
     def run(self, kv_dtype: KvDtype) -> None:
         plan, runtime = self._plan, self._runtime
-        runtime.reserve_weights(self._packed_bytes())
+        runtime.reserve_weights(packed_weight_bytes(plan.authored))
         for storage in plan.storages:
             is_output = storage.space is RowSpace.OUTPUTS
             runtime.add_buffer(storage.width, is_output, storage.is_replicated)
@@ -103,10 +104,6 @@ class _Assembly:
                 case _:
                     assert_never(operation)
         runtime.finish(self._buffer(plan.authored.logits), plan.authored.vocabulary_size)
-
-    def _packed_bytes(self) -> int:
-        matrices = (weight for weight in self._plan.authored.weights if len(weight.shape) == 2)
-        return sum(_native.packed_bytes(weight.type.ggml_id, *weight.shape) for weight in matrices)
 
     def _buffer(self, name: str) -> int:
         return self._plan.storage_of[name]

@@ -162,11 +162,20 @@ def test_a_part_that_cannot_be_made_is_an_error_with_a_model(tmp_path: Path) -> 
         builder.build()
 
 
+class _Fit:
+    def applied_to(self, config: EngineConfig) -> EngineConfig:
+        return config
+
+
+class _Model:
+    memory = _Fit()
+
+
 class _Defined:
-    """A defined model whose parts nobody should need."""
+    """A defined model of which nobody should need more than its sizes."""
 
     sources = object()
-    model = object()
+    model = _Model()
 
 
 def test_sampler_and_kv_cache_failures_are_not_replaced() -> None:
