@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from ferrum.weights.tensor_types import TensorType
-from tiny_models import llama_metadata, random_tensor, write_tiny_llama
+from tiny_models import CONTEXT, llama_metadata, random_tensor, write_tiny_llama
 from tiny_vocabularies import byte_level_values
 
 TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
@@ -14,7 +14,7 @@ TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
 {% endif %}"""
 
 
-def write_tiny_chat_model(path: Path, template: str | None = TEMPLATE) -> Path:
+def write_tiny_chat_model(path: Path, template: str | None = TEMPLATE, context_length: int = CONTEXT) -> Path:
     """``template`` None leaves the chat template out, as in a base model."""
     vocabulary = byte_level_values()
     if template is not None:
@@ -24,6 +24,6 @@ def write_tiny_chat_model(path: Path, template: str | None = TEMPLATE) -> Path:
     embedding = random_tensor(np.random.default_rng(1), TensorType.F32, (num_tokens, width), 0.2)
     return write_tiny_llama(
         path,
-        metadata={**llama_metadata(), **vocabulary},
+        metadata={**llama_metadata(context_length=context_length), **vocabulary},
         more_tensors={"token_embd.weight": embedding},
     )

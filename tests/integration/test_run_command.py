@@ -404,5 +404,5 @@ def test_too_little_memory_is_one_line_with_numbers_and_an_option(home: Path, mo
         check=False,
     )
     line = one_line_error(ended)
-    assert "--context-length" in line
+    assert "raise ulimit -v by " in line
     assert "needed" in line

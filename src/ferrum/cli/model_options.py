@@ -97,18 +97,18 @@ def memory_line(memory: MemoryFit) -> str:
     kv_mebibytes, mebibytes = memory.kv_bytes / MEBIBYTE, memory.total_bytes / MEBIBYTE
     return (
         f"{context_line(memory)}; sequences: {_told(memory, 'sequences')}; "
-        f"step: {_told(memory, 'batch_tokens')} tokens; "
+        f"step: {_told(memory, 'batch_tokens', ' tokens')}; "
         f"KV cache: {memory.num_blocks} blocks of {memory.block_tokens} tokens, {kv_mebibytes:.0f} MiB; "
         f"memory: {mebibytes:.0f} MiB{limit}"
     )
 
 
 def context_line(memory: MemoryFit) -> str:
-    return f"context: {_told(memory, 'context_length')} tokens"
+    return f"context: {_told(memory, 'context_length', ' tokens')}"
 
 
-def _told(memory: MemoryFit, name: str) -> str:
+def _told(memory: MemoryFit, name: str, unit: str = "") -> str:
     """A size, and what it was to be if memory did not allow that."""
     count = getattr(memory.sizes, name)
     wished = {change.name: change.wished for change in memory.changes}.get(name)
-    return f"{count}" if wished is None else f"{count} (of {wished}: memory)"
+    return f"{count}{unit}" if wished is None else f"{count}{unit} (of {wished}: memory)"
