@@ -18,7 +18,7 @@ LICENCE = Path(__file__).parents[2] / "LICENSE"
     ("fixture", "perplexity", "kv_dtype", "most_divergence"),
     [
         ("smollm2_path", 15.91, KvDtype.F16, 0.0035),
-        ("smollm2_path", 15.91, KvDtype.INT8, 0.0045),
+        ("smollm2_path", 15.91, KvDtype.INT8, 0.0052),
         ("gemma3_path", 10.11, KvDtype.F16, 0.0052),
         ("gemma3_path", 10.11, KvDtype.INT8, 0.0062),
     ],

@@ -38,7 +38,7 @@ from ferrum.weights.open_model import open_model
 from ferrum.weights.progress_reporter import ProgressReporter
 
 # The interpreter with its libraries; and what a tokenizer keeps for each word. Both measured, rounded up.
-PROCESS_BYTES = 96 * MEBIBYTE
+PROCESS_BYTES = 128 * MEBIBYTE
 TOKENIZER_BYTES_PER_WORD = 512
 
 
