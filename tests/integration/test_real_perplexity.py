@@ -20,7 +20,7 @@ LICENCE = Path(__file__).parents[2] / "LICENSE"
         ("smollm2_path", 15.91, KvDtype.F16, 0.0035),
         ("smollm2_path", 15.91, KvDtype.INT8, 0.0052),
         ("gemma3_path", 10.11, KvDtype.F16, 0.0052),
-        ("gemma3_path", 10.11, KvDtype.INT8, 0.0062),
+        ("gemma3_path", 10.11, KvDtype.INT8, 0.0100),
     ],
 )
 def test_native_diverges_little_from_float_and_float_has_the_known_perplexity(

@@ -62,8 +62,9 @@ def _padded(width: int, multiple: int) -> int:
 
 
 def _float_bytes(storage: Storage, limits: StepLimits, num_threads: int) -> int:
-    copies = num_threads if storage.is_replicated else 1
-    return copies * limits.rows(storage.space) * _padded(storage.width, _ROW_PADDING) * _FLOAT_BYTES
+    copy_rows = _REPLICATED_ROWS * num_threads if storage.is_replicated else 0
+    rows = max(limits.rows(storage.space), copy_rows)
+    return rows * _padded(storage.width, _ROW_PADDING) * _FLOAT_BYTES
 
 
 def _code_bytes(storage: Storage, limits: StepLimits, num_threads: int) -> int:
