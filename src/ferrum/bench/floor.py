@@ -32,14 +32,14 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Seconds, of the bytes and of the arithmetic; both can go on at once, so the longer is the floor."""
+    """Seconds of the bytes, of the arithmetic, and of the floor.
+
+    Within a step both can go on at once, so the longer one is the step's floor; steps follow each other.
+    """
 
     bytes_s: float
     arithmetic_s: float
-
-    @property
-    def seconds(self) -> float:
-        return max(self.bytes_s, self.arithmetic_s)
+    seconds: float
 
     @property
     def bound(self) -> Bound:
@@ -49,13 +49,16 @@ class Floor:
 def floor_of(steps: Sequence[StepWork], ceilings: Ceilings) -> Floor:
     """The floor of ``steps`` one after the other: no step starts before the one before it has ended."""
     floors = [_step_floor(step, ceilings) for step in steps]
-    bytes_s = sum(floor.bytes_s for floor in floors)
-    arithmetic_s = sum(floor.arithmetic_s for floor in floors)
-    return Floor(bytes_s, arithmetic_s)
+    return Floor(
+        sum(floor.bytes_s for floor in floors),
+        sum(floor.arithmetic_s for floor in floors),
+        sum(floor.seconds for floor in floors),
+    )
 
 
 def _step_floor(step: StepWork, ceilings: Ceilings) -> Floor:
     arithmetic_s = 2 * step.attention_multiply_adds / ceilings.attention_operations
     for kind, multiply_adds in step.linear_multiply_adds.items():
         arithmetic_s += 2 * multiply_adds / ceilings.linear_operations[kind]
-    return Floor(step.num_bytes / ceilings.read_bytes_per_second, arithmetic_s)
+    bytes_s = step.num_bytes / ceilings.read_bytes_per_second
+    return Floor(bytes_s, arithmetic_s, max(bytes_s, arithmetic_s))

@@ -66,7 +66,10 @@ class BestLlamaServer:
         self._servers.clear()
 
     def _choose(self, phase: ComparePhase) -> RunningServer:
-        """The faster of both, warm; the other is ended. Raises PeerFailed when neither works."""
+        """The faster of both; the other is ended. llama.cpp warms itself up before it says it is ready.
+
+        Raises PeerFailed when neither works.
+        """
         best: tuple[float, RunningServer] | None = None
         failure: PeerFailed | None = None
         for flash_attention in FlashAttention:
@@ -76,7 +79,6 @@ class BestLlamaServer:
                 failure = failed
                 continue
             try:
-                server.http.measure(phase)
                 rate = server.http.measure(phase)
             except PeerFailed as failed:
                 server.process.close()

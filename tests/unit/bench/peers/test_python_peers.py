@@ -1,0 +1,126 @@
+"""Engines in interpreters of their own: found, asked over pipes, and measured from outside."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ferrum.bench.compare_phases import ComparePhase
+from ferrum.bench.load.answer_record import AnswerRecord
+from ferrum.bench.peers.mistral_rs import SCRIPT as MISTRAL_SCRIPT
+from ferrum.bench.peers.openvino_genai import SCRIPT as OPENVINO_SCRIPT
+from ferrum.bench.peers.openvino_genai import open_openvino_genai
+from ferrum.bench.peers.peer import PeerFailed, PeerSetup, PeerUnavailable, PhaseUnsupported
+from ferrum.bench.peers.peer_table import PEERS, opener_of
+from ferrum.bench.peers.python_peer import ScriptedPeer, package_version
+from ferrum.bench.peers.together import rate_together
+from ferrum.bench.peers.vllm_cpu import open_vllm_cpu, vllm_command
+from ferrum.bench.peers.xllamacpp import SERVER_SCRIPT
+from ferrum.bench.phases import PhaseKind
+from ferrum.core.errors import UnknownComponent
+
+PREFILL = ComparePhase("p", PhaseKind.PREFILL, 20, 1)
+DECODE = ComparePhase("d", PhaseKind.DECODE, 6, 9)
+SETUP = PeerSetup(Path("m.gguf"), 2, 100)
+
+# Prefills at 10 tokens a second, decodes at 4.
+ENGINE = """
+import json, sys
+settings = json.loads(sys.argv[1])
+assert settings == {"model": "m.gguf", "threads": 2}, settings
+print("a banner that is no answer")
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    question = json.loads(line)
+    count = question["output_tokens"]
+    first, rest = len(question["prompt"]) / 10, (count - 1) / 4
+    answer = {"first_token_s": first, "rest_s": rest, "output_tokens": count}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def peer_of(script: str) -> ScriptedPeer:
+    return ScriptedPeer("engine", sys.executable, "1", script, SETUP)
+
+
+def test_a_scripted_engine_is_measured_over_its_pipes() -> None:
+    peer = peer_of(ENGINE)
+    try:
+        assert peer.measure(PREFILL) == pytest.approx(10.0)
+        assert peer.measure(DECODE) == pytest.approx(4.0)
+        with pytest.raises(PhaseUnsupported):
+            peer.measure(ComparePhase("b", PhaseKind.DECODE, 6, 9, num_sequences=2))
+    finally:
+        peer.close()
+        peer.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("import sys; sys.exit(1)", "has ended"),
+        ('print(\'{"error": "bad file"}\')', "bad file"),
+    ],
+)
+def test_an_engine_that_cannot_load_the_model_has_failed(script: str, words: str) -> None:
+    with pytest.raises(PeerFailed, match=words):
+        peer_of(script)
+
+
+def test_an_engine_that_breaks_or_stops_early_has_failed() -> None:
+    short = ENGINE.replace('"output_tokens": count}', '"output_tokens": count - 1}')
+    broken = ENGINE.replace("answer = {", 'answer = {"error": "out of memory", ')
+    ending = ENGINE.replace("    count = ", "    sys.exit()\n    count = ")
+    for script, words in ((short, "gave 8 tokens, not 9"), (broken, "out of memory"), (ending, "has ended")):
+        peer = peer_of(script)
+        with pytest.raises(PeerFailed, match=words):
+            peer.measure(DECODE)
+        peer.close()
+
+
+def test_packages_are_looked_for_where_they_are_said_to_be() -> None:
+    assert package_version(sys.executable, "pytest") == pytest.__version__
+    with pytest.raises(PeerUnavailable, match="no-such-package is not installed"):
+        package_version(sys.executable, "no-such-package")
+    with pytest.raises(PeerUnavailable, match="cannot be started"):
+        package_version("/no/such/python", "pytest")
+
+
+def test_peers_that_are_not_installed_say_what_to_give() -> None:
+    with pytest.raises(PeerUnavailable, match="give openvino-genai=/path/to/python"):
+        open_openvino_genai(SETUP)
+    with pytest.raises(PeerUnavailable, match="vLLM reads safetensors"):
+        open_vllm_cpu(SETUP)
+
+
+def test_vllm_is_not_flattered_by_its_prefix_cache() -> None:
+    assert "--no-enable-prefix-caching" in vllm_command("python", "/model", 1)
+
+
+@pytest.mark.parametrize("script", [MISTRAL_SCRIPT, OPENVINO_SCRIPT, SERVER_SCRIPT])
+def test_scripts_for_other_interpreters_are_python(script: str) -> None:
+    compile(script, "script", "exec")
+
+
+def test_an_unknown_peer_is_refused_with_the_known_ones() -> None:
+    assert set(PEERS) >= {"llama-server", "xllamacpp", "openvino-genai", "mistralrs", "vllm"}
+    with pytest.raises(UnknownComponent, match="no peer named 'lama'"):
+        opener_of("lama")
+
+
+def answer(first: float, last: float, num_tokens: int) -> AnswerRecord:
+    return AnswerRecord(0.0, last, [first, (first + last) / 2, last], completion_tokens=num_tokens)
+
+
+def test_answers_together_advance_at_the_sum_of_their_rates() -> None:
+    # 10 tokens a second and 20 tokens a second, overlapping from 2 to 6.
+    assert rate_together([answer(1.0, 6.0, 51), answer(2.0, 7.0, 101)]) == pytest.approx(30.0)
+
+
+def test_answers_one_after_the_other_are_not_together() -> None:
+    with pytest.raises(PeerFailed, match="one after the other"):
+        rate_together([answer(0.0, 1.0, 5), answer(2.0, 3.0, 5)])
+    with pytest.raises(PeerFailed, match="without text"):
+        rate_together([answer(0.0, 1.0, 5), AnswerRecord(0.0)])
