@@ -237,14 +237,14 @@ nb::tuple linear_rate(const std::string& kernel_set, int type, int outputs, int 
   return nb::make_tuple(rate.operations_per_second, rate.weight_bytes_per_second);
 }
 
-double attention_rate(const std::string& kernel_set, int head_width, int queries, int blocks, int num_threads,
-                      double seconds) {
+double attention_rate(const std::string& kernel_set, KvType kv_type, int head_width, int queries, int blocks,
+                      int num_threads, double seconds) {
   require(head_width > 0 && head_width % 16 == 0, "head width must be a multiple of 16");
   require(queries > 0 && blocks > 0 && blocks <= kPieceTokens / kBlockTokens && num_threads > 0,
           "queries, blocks (at most a piece) and num_threads must be at least 1");
   const KernelTable& kernels = kernels_named(kernel_set);
   nb::gil_scoped_release release;
-  return measure_attention(kernels, {head_width, queries, blocks}, num_threads, seconds);
+  return measure_attention(kernels, {head_width, queries, blocks, kv_type}, num_threads, seconds);
 }
 
 void register_measurements(nb::module_& m) {
@@ -263,7 +263,7 @@ void register_measurements(nb::module_& m) {
       .def_prop_ro("num_bytes", &ReadBuffer::bytes);
   measure.def("linear_rate", &linear_rate, "kernel_set"_a, "type"_a, "outputs"_a, "columns"_a, "rows"_a,
               "num_threads"_a, "seconds"_a, "Operations and weight bytes per second, all threads together.");
-  measure.def("attention_rate", &attention_rate, "kernel_set"_a, "head_width"_a, "queries"_a, "blocks"_a,
+  measure.def("attention_rate", &attention_rate, "kernel_set"_a, "kv_type"_a, "head_width"_a, "queries"_a, "blocks"_a,
               "num_threads"_a, "seconds"_a, "Operations per second, all threads together.");
 }
 

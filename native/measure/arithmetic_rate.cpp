@@ -129,7 +129,7 @@ double measure_attention(const KernelTable& kernels, const AttentionTile& tile, 
   const int keys = tile.blocks * kBlockTokens;
   const auto prepare = [&](int member) {
     Work& work = works[size_t(member)];
-    const size_t block_bytes = kv_head_bytes(KvType::f16, tile.head_width);
+    const size_t block_bytes = kv_head_bytes(tile.kv_type, tile.head_width);
     work.block.resize(block_bytes * size_t(tile.blocks));
     fill_tame(work.block.data(), work.block.size());
     for (int b = 0; b < tile.blocks; ++b) work.blocks.push_back(work.block.data() + size_t(b) * block_bytes);
@@ -147,7 +147,7 @@ double measure_attention(const KernelTable& kernels, const AttentionTile& tile, 
                                work.state.data() + 2 * tile.queries};
     // The clock is read once in 16 calls.
     return calls_per_second(16, seconds, [&](int) {
-      kernels.attention_piece(queries, KvType::f16, work.blocks.data(), tile.blocks, 0, work.scores.data(), state);
+      kernels.attention_piece(queries, tile.kv_type, work.blocks.data(), tile.blocks, 0, work.scores.data(), state);
     });
   });
   return calls * 4.0 * tile.queries * keys * tile.head_width;

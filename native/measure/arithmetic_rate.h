@@ -25,6 +25,7 @@ struct AttentionTile {
   int head_width;  // multiple of 16
   int queries;     // that share K and V
   int blocks;      // of 32 keys, all visible
+  KvType kv_type;
 };
 
 // Operations per second of scores and weighted sums together, as above; K and V stay where they fit.

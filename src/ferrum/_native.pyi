@@ -140,5 +140,11 @@ class measure:  # noqa: N801 (a submodule)
     ) -> tuple[float, float]: ...
     @staticmethod
     def attention_rate(
-        kernel_set: str, head_width: int, queries: int, blocks: int, num_threads: int, seconds: float
+        kernel_set: str,
+        kv_type: KvType,
+        head_width: int,
+        queries: int,
+        blocks: int,
+        num_threads: int,
+        seconds: float,
     ) -> float: ...

@@ -10,10 +10,12 @@ from typing import Self
 
 from ferrum import environment
 from ferrum.assembly.engine_builder import DefinedModel, EngineBuilder, ModelSources
+from ferrum.assembly.memory_fit import ExplicitSizes
 from ferrum.assembly.model_loading import LoadedModel, LoadOptions, load_model
 from ferrum.bench.engine_probe import EngineProbe
 from ferrum.core.config import EngineConfig, SchedulerConfig
-from ferrum.core.errors import ResourceExhausted
+from ferrum.core.errors import InvalidConfig, ResourceExhausted
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.llm import LLM
 from ferrum.models.architectures import build_plan
@@ -25,11 +27,24 @@ from ferrum.weights.progress_reporter import ProgressReporter
 
 
 @dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which model is measured, and how it runs. ``threads`` None = as many as the process may use."""
+
+    argument: str
+    threads: int | None = None
+    kv_dtype: KvDtype = KvDtype.F16
+
+
+@dataclass(frozen=True, slots=True)
 class BenchNeeds:
     """What a measurement needs to have room for: tokens of its longest sequence, and how many at once."""
 
     sequence_tokens: int
     num_sequences: int
+
+
+# A measurement of smaller sizes than asked for would be of something else.
+EXACTLY = ExplicitSizes(context_length=True, sequences=True, batch_tokens=True)
 
 
 class BenchModel:
@@ -38,21 +53,22 @@ class BenchModel:
     Raises ModelError, InvalidConfig or ResourceExhausted, like every door.
     """
 
-    def __init__(
-        self, argument: str, needs: BenchNeeds, threads: int | None, reporter: ProgressReporter
-    ) -> None:
-        self.context_length = min(model_context(argument, reporter), needs.sequence_tokens)
+    def __init__(self, choice: ModelChoice, needs: BenchNeeds, reporter: ProgressReporter) -> None:
+        self.kv_dtype = choice.kv_dtype
+        self.context_length = min(model_context(choice.argument, reporter), needs.sequence_tokens)
         scheduler = SchedulerConfig(
             max_running_requests=needs.num_sequences,
             max_num_batched_tokens=max(SchedulerConfig().max_num_batched_tokens, needs.num_sequences),
         )
-        config = EngineConfig(max_model_len=self.context_length, scheduler=scheduler)
-        options = LoadOptions(threads=threads, engine=config)
-        self.model: LoadedModel = load_model(argument, options, reporter)
+        config = EngineConfig(
+            max_model_len=self.context_length, scheduler=scheduler, kv_dtype=choice.kv_dtype
+        )
+        options = LoadOptions(threads=choice.threads, engine=config, explicit=EXACTLY)
+        self.model: LoadedModel = load_model(choice.argument, options, reporter)
         assert isinstance(self.model.runtime, NativeRuntime)
         self.runtime: NativeRuntime = self.model.runtime
         self.probe = EngineProbe()
-        defined = DefinedModel(ModelSources(argument, options, reporter), self.model)
+        defined = DefinedModel(ModelSources(choice.argument, options, reporter), self.model)
         builder = EngineBuilder(config).with_defined_model(defined).with_observer(self.probe)
         self._llm = LLM.over(builder.build())
         self._random = random.Random(0)
@@ -62,7 +78,15 @@ class BenchModel:
         return self.runtime.limits.max_tokens
 
     def require_room(self, num_sequences: int, sequence_tokens: int) -> None:
-        """Raises ResourceExhausted when so many sequences do not fit the KV cache at once."""
+        """Raises InvalidConfig when a sequence is longer than the context, and ResourceExhausted when so many
+        do not fit the KV cache at once.
+        """
+        if sequence_tokens > self.context_length:
+            raise InvalidConfig(
+                "context",
+                f"the model's context holds {self.context_length} tokens, and a sequence would have "
+                f"{sequence_tokens}; measure shorter ones",
+            )
         needed = num_sequences * -(-sequence_tokens // self.runtime.block_tokens)
         if needed > self.runtime.num_blocks:
             raise ResourceExhausted(

@@ -11,6 +11,7 @@ from ferrum.bench.floor import Ceilings
 from ferrum.bench.independent_reader import IndependentRead, IndependentReader
 from ferrum.bench.machine import Machine
 from ferrum.bench.statistics import median
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.plan.operations import Attention, Linear
 from ferrum.weights.tensor_types import TensorType
@@ -28,6 +29,8 @@ CACHED_ROWS: Final = 16
 # 32 queries share 32 keys: K and V of a head take 8 KiB at width 64.
 ATTENTION_QUERIES: Final = 32
 ATTENTION_BLOCKS: Final = 1
+
+_KV_TYPES = {KvDtype.F16: _native.KvType.F16, KvDtype.INT8: _native.KvType.INT8}
 
 SECONDS_PER_RATE: Final = 0.02
 
@@ -49,17 +52,19 @@ def cached_columns(kind: TensorType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ArithmeticKinds:
-    """The kinds of arithmetic a plan has: weight types of its linears, and its widest attention head."""
+    """The kinds of arithmetic a plan has: weight types of its linears, its widest head, its cache."""
 
     weight_types: tuple[TensorType, ...]
     head_width: int
+    kv_dtype: KvDtype
 
 
-def arithmetic_kinds(plan: ModelPlan) -> ArithmeticKinds:
+def arithmetic_kinds(plan: ModelPlan, kv_dtype: KvDtype = KvDtype.F16) -> ArithmeticKinds:
     types = {weight.name: weight.type for weight in plan.weights}
     linears = {types[operation.weight] for operation in plan.operations if isinstance(operation, Linear)}
     heads = [operation.head_width for operation in plan.operations if isinstance(operation, Attention)]
-    return ArithmeticKinds(tuple(sorted(linears, key=lambda kind: kind.ggml_id)), max(heads, default=64))
+    ordered = tuple(sorted(linears, key=lambda kind: kind.ggml_id))
+    return ArithmeticKinds(ordered, max(heads, default=64), kv_dtype)
 
 
 class CeilingMeter:
@@ -106,6 +111,7 @@ class CeilingMeter:
         return float(
             _native.measure.attention_rate(
                 self._kernel_set,
+                _KV_TYPES[self._kinds.kv_dtype],
                 self._kinds.head_width,
                 ATTENTION_QUERIES,
                 ATTENTION_BLOCKS,

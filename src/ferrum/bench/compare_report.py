@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ferrum import environment
-from ferrum.bench.bench_model import BenchModel, BenchNeeds
+from ferrum.bench.bench_model import BenchModel, BenchNeeds, ModelChoice
 from ferrum.bench.compare_phases import ComparePhase
 from ferrum.bench.comparison import Comparison, ComparisonRounds
 from ferrum.bench.measured_on import MeasuredOn, measured_on
@@ -48,29 +48,28 @@ class CompareReport:
 
 
 def report_comparison(
-    argument: str,
+    choice: ModelChoice,
     peers: Sequence[PeerChoice],
     phases: Sequence[ComparePhase],
     pairs: int,
-    threads: int | None,
     reporter: ProgressReporter,
     on_measure: Callable[[int, str, str], None],
 ) -> CompareReport:
     """Raises ModelError, InvalidConfig or ResourceExhausted for what concerns our own engine."""
-    path = open_model(argument, ModelStore(environment.model_directory()), reporter).path
+    path = open_model(choice.argument, ModelStore(environment.model_directory()), reporter).path
     needs = BenchNeeds(
         sequence_tokens=max(phase.sequence_tokens for phase in phases) + 1,
         num_sequences=max(phase.num_sequences for phase in phases),
     )
-    with BenchModel(argument, needs, threads, reporter) as bench, ExitStack() as stack:
+    with BenchModel(choice, needs, reporter) as bench, ExitStack() as stack:
         not_measured: dict[str, str] = {}
         opened: list[Peer] = []
-        for choice in peers:
-            setup = PeerSetup(path, bench.model.threads.count, bench.runtime.vocabulary_size, choice.program)
+        for wanted in peers:
+            setup = PeerSetup(path, bench.model.threads.count, bench.runtime.vocabulary_size, wanted.program)
             try:
-                peer = opener_of(choice.name)(setup)
+                peer = opener_of(wanted.name)(setup)
             except (PeerUnavailable, PeerFailed) as problem:
-                not_measured[choice.name] = problem.reason
+                not_measured[wanted.name] = problem.reason
                 continue
             stack.callback(peer.close)
             opened.append(peer)

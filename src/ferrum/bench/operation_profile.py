@@ -9,6 +9,7 @@ from itertools import groupby
 
 from ferrum.bench.floor import Ceilings
 from ferrum.bench.step_work import StepRows, WorkPart
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.cost import kv_bytes_per_token, weight_bytes
 from ferrum.plan.executable_plan import ExecutableOperation, ExecutablePlan, LinearGroup, RowChain, RowSpace
 from ferrum.plan.model_plan import KvLayer, WeightSpec
@@ -68,6 +69,7 @@ def profile_lines(
     seconds: Sequence[float],
     steps: Sequence[StepRows],
     ceilings: Ceilings,
+    kv_dtype: KvDtype = KvDtype.F16,
 ) -> list[ProfileLine]:
     """One line for each kind, longest first.
 
@@ -77,7 +79,7 @@ def profile_lines(
     weights = {weight.name: weight for weight in plan.authored.weights}
     measured: list[_Measured] = [(ROPE_TABLES, seconds[0], None), (CHOICE, seconds[-1], None)]
     for operation, took in zip(plan.operations, seconds[1:-1], strict=True):
-        several = [_prediction(operation, weights, step, ceilings) for step in steps]
+        several = [_prediction(operation, weights, step, ceilings, kv_dtype) for step in steps]
         measured.append((label_of(operation, weights), took, _sum(several)))
     measured.sort(key=lambda one: one[0])
     lines = [
@@ -120,6 +122,7 @@ def _prediction(
     weights: Mapping[str, WeightSpec],
     step: StepRows,
     ceilings: Ceilings,
+    kv_dtype: KvDtype,
 ) -> OperationPrediction | None:
     if isinstance(operation, RowChain):
         return None
@@ -131,14 +134,14 @@ def _prediction(
             2 * rows * spec.shape[0] * spec.shape[1] / ceilings.linear_operations[spec.type] for spec in specs
         )
         return OperationPrediction(read / ceilings.read_bytes_per_second, arithmetic_s)
-    return _attention_prediction(operation, step.parts, ceilings)
+    return _attention_prediction(operation, step.parts, ceilings, kv_dtype)
 
 
 def _attention_prediction(
-    attention: Attention, parts: Sequence[WorkPart], ceilings: Ceilings
+    attention: Attention, parts: Sequence[WorkPart], ceilings: Ceilings, kv_dtype: KvDtype
 ) -> OperationPrediction:
     layer = KvLayer(attention.num_kv_heads, attention.head_width, attention.window)
-    read = sum(part.num_read_keys(attention.window) for part in parts) * kv_bytes_per_token(layer)
+    read = sum(part.num_read_keys(attention.window) for part in parts) * kv_bytes_per_token(layer, kv_dtype)
     pairs = sum(part.num_visible_keys(attention.window) for part in parts)
     operations = 4 * pairs * attention.num_heads * attention.head_width
     return OperationPrediction(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ferrum.bench.bench_model import BenchModel, BenchNeeds
+from ferrum.bench.bench_model import BenchModel, BenchNeeds, ModelChoice
 from ferrum.bench.ceilings import CeilingMeter, arithmetic_kinds, buffer_bytes, mean_ceilings
 from ferrum.bench.direct_steps import DirectSteps
 from ferrum.bench.machine import read_machine
@@ -41,15 +41,13 @@ class ProfileReport:
         }
 
 
-def report_profile(
-    argument: str, phase: Phase, threads: int | None, reporter: ProgressReporter
-) -> ProfileReport:
+def report_profile(choice: ModelChoice, phase: Phase, reporter: ProgressReporter) -> ProfileReport:
     """Runs the phase once unmeasured, then measured. Raises ModelError, InvalidConfig, ResourceExhausted."""
     needs = BenchNeeds(phase.longest_sequence, phase.num_sequences)
-    with BenchModel(argument, needs, threads, reporter) as bench:
+    with BenchModel(choice, needs, reporter) as bench:
         fitted = phase.fitted(bench.context_length)
         bench.require_room(fitted.num_sequences, fitted.longest_sequence)
-        kinds = arithmetic_kinds(bench.model.plan)
+        kinds = arithmetic_kinds(bench.model.plan, choice.kv_dtype)
         meter = CeilingMeter(
             kinds, bench.runtime.kernel_set, bench.model.threads.count, buffer_bytes(read_machine())
         )
@@ -65,7 +63,7 @@ def report_profile(
         seconds = bench.runtime.stop_timing()
         ceilings = mean_ceilings((before, meter.measure()), 1.0)
         rows = fitted.steps(bench.max_step_tokens)
-        lines = profile_lines(bench.runtime.executable_plan, seconds, rows, ceilings)
+        lines = profile_lines(bench.runtime.executable_plan, seconds, rows, ceilings, choice.kv_dtype)
         return ProfileReport(measured_on(bench), fitted, len(wall), sum(wall), tuple(lines))
 
 

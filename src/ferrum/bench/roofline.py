@@ -148,11 +148,7 @@ class RooflineMeasurement:
         fitted = [phase.fitted(self.bench.context_length) for phase in phases]
         for phase in fitted:
             self.bench.require_room(phase.num_sequences, phase.longest_sequence)
-        plan = self.bench.model.plan
-        works = {
-            phase.name: [step_work(plan, step) for step in phase.steps(self.bench.max_step_tokens)]
-            for phase in fitted
-        }
+        works = {phase.name: self._works(phase) for phase in fitted}
         runs: dict[str, list[PhaseRun]] = {phase.name: [] for phase in fitted}
         for repetition in range(repetitions):
             for phase in fitted:
@@ -160,6 +156,12 @@ class RooflineMeasurement:
                 runs[phase.name].append(self._run_phase(phase, works[phase.name], repetition))
         reports = tuple(PhaseReport(phase, tuple(runs[phase.name])) for phase in fitted)
         return Roofline(reports, tuple(self._ceilings), self.cross_check)
+
+    def _works(self, phase: Phase) -> list[StepWork]:
+        bench = self.bench
+        return [
+            step_work(bench.model.plan, step, bench.kv_dtype) for step in phase.steps(bench.max_step_tokens)
+        ]
 
     def _run_phase(self, phase: Phase, work: Sequence[StepWork], seed: int) -> PhaseRun:
         steps = DirectSteps(

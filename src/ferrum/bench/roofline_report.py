@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ferrum.bench.bench_model import BenchModel, BenchNeeds
+from ferrum.bench.bench_model import BenchModel, BenchNeeds, ModelChoice
 from ferrum.bench.ceilings import CeilingMeter, arithmetic_kinds, buffer_bytes, cross_check
 from ferrum.bench.engine_rate import most_tokens_of_a_sequence
 from ferrum.bench.independent_reader import find_reader
@@ -35,10 +35,9 @@ class RooflineReport:
 
 
 def report_roofline(
-    argument: str,
+    choice: ModelChoice,
     phases: Sequence[Phase],
     repetitions: int,
-    threads: int | None,
     reporter: ProgressReporter,
     on_phase: Callable[[int, str], None],
 ) -> RooflineReport:
@@ -47,9 +46,9 @@ def report_roofline(
         sequence_tokens=max(most_tokens_of_a_sequence(phase) for phase in phases),
         num_sequences=max(phase.num_sequences for phase in phases),
     )
-    with BenchModel(argument, needs, threads, reporter) as bench:
+    with BenchModel(choice, needs, reporter) as bench:
         num_threads = bench.model.threads.count
-        kinds = arithmetic_kinds(bench.model.plan)
+        kinds = arithmetic_kinds(bench.model.plan, choice.kv_dtype)
         meter = CeilingMeter(kinds, bench.runtime.kernel_set, num_threads, buffer_bytes(read_machine()))
         reader = find_reader(meter.num_bytes, num_threads)
         check = cross_check(meter.measure_read, reader) if reader is not None else None

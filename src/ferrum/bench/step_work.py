@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.cost import kv_bytes_per_token, weight_bytes
 from ferrum.plan.executable_plan import RowSpace
 from ferrum.plan.lowering import row_spaces
@@ -67,7 +68,7 @@ class StepWork:
         return self.weight_bytes + self.kv_bytes
 
 
-def step_work(plan: ModelPlan, step: StepRows) -> StepWork:
+def step_work(plan: ModelPlan, step: StepRows, kv_dtype: KvDtype = KvDtype.F16) -> StepWork:
     """The work of one step."""
     weights = {weight.name: weight for weight in plan.weights}
     spaces = row_spaces(plan)
@@ -88,7 +89,7 @@ def step_work(plan: ModelPlan, step: StepRows) -> StepWork:
                 layer = KvLayer(operation.num_kv_heads, operation.head_width, operation.window)
                 read = sum(part.num_read_keys(operation.window) for part in parts)
                 # The step's own K and V are written besides.
-                kv_bytes += (read + num_tokens) * kv_bytes_per_token(layer)
+                kv_bytes += (read + num_tokens) * kv_bytes_per_token(layer, kv_dtype)
                 pairs = sum(part.num_visible_keys(operation.window) for part in parts)
                 attention_multiply_adds += 2 * pairs * operation.num_heads * operation.head_width
             case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ferrum.bench.bench_model import BenchModel, BenchNeeds
+from ferrum.bench.bench_model import BenchModel, BenchNeeds, ModelChoice
 from ferrum.bench.engine_probe import EngineProbe, TimedStep
 from ferrum.bench.measured_on import MeasuredOn, measured_on
 from ferrum.bench.statistics import Percentiles, Spread, percentiles_of, spread_of
@@ -93,11 +93,10 @@ class ThroughputReport:
 
 
 def report_throughput(
-    argument: str,
+    choice: ModelChoice,
     load: ThroughputLoad,
     concurrencies: Sequence[int],
     repetitions: int,
-    threads: int | None,
     reporter: ProgressReporter,
     on_run: Callable[[int, int], None],
 ) -> ThroughputReport:
@@ -106,7 +105,7 @@ def report_throughput(
     Raises ModelError, InvalidConfig, or ResourceExhausted when they do not fit the KV cache.
     """
     needs = BenchNeeds(load.sequence_tokens, max(concurrencies))
-    with BenchModel(argument, needs, threads, reporter) as bench:
+    with BenchModel(choice, needs, reporter) as bench:
         bench.require_room(max(concurrencies), load.sequence_tokens)
         runs: dict[int, list[ThroughputRun]] = {concurrency: [] for concurrency in concurrencies}
         for repetition in range(repetitions):

@@ -10,8 +10,9 @@ from ferrum.cli.download_progress import DownloadProgress
 from ferrum.cli.figure_table import figure, percent, print_line, print_table
 from ferrum.cli.json_output import JsonOption, require_writable, write_json
 from ferrum.cli.list_options import names_of
-from ferrum.cli.model_options import ModelArgument, ThreadsOption
+from ferrum.cli.model_options import KvDtypeOption, ModelArgument, ThreadsOption
 from ferrum.cli.streams import say
+from ferrum.core.kv_dtype import KvDtype
 
 
 def compare(
@@ -31,20 +32,21 @@ def compare(
     pairs: Annotated[int, typer.Option("--pairs", min=1, help="Rounds; median ratios are reported.")] = 5,
     output: JsonOption = None,
     threads: ThreadsOption = None,
+    kv_dtype: KvDtypeOption = KvDtype.F16,
 ) -> None:
     """Measure this engine and others alternately on MODEL's file. Peers that are not installed are named."""
+    from ferrum.bench.bench_model import ModelChoice
     from ferrum.bench.compare_phases import compare_phase_named
     from ferrum.bench.compare_report import parse_peers, report_comparison
 
     require_writable(output, "--json")
+    choice = ModelChoice(model, threads, kv_dtype)
     chosen = [compare_phase_named(name) for name in names_of(phases)]
 
     def on_measure(pair: int, phase: str, engine: str) -> None:
         say(f"round {pair + 1} of {pairs}: {phase}, {engine}")
 
-    report = report_comparison(
-        model, parse_peers(peers), chosen, pairs, threads, DownloadProgress(), on_measure
-    )
+    report = report_comparison(choice, parse_peers(peers), chosen, pairs, DownloadProgress(), on_measure)
     comparison = report.comparison
     print_line(
         f"{report.measured_on.model} on {report.measured_on.machine.cpu_model}, "

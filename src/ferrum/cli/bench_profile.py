@@ -9,7 +9,8 @@ import typer
 from ferrum.cli.download_progress import DownloadProgress
 from ferrum.cli.figure_table import figure, percent, print_line, print_table
 from ferrum.cli.json_output import JsonOption, require_writable, write_json
-from ferrum.cli.model_options import ModelArgument, ThreadsOption
+from ferrum.cli.model_options import KvDtypeOption, ModelArgument, ThreadsOption
+from ferrum.core.kv_dtype import KvDtype
 
 
 def profile(
@@ -20,13 +21,16 @@ def profile(
     ] = "decode",
     output: JsonOption = None,
     threads: ThreadsOption = None,
+    kv_dtype: KvDtypeOption = KvDtype.F16,
 ) -> None:
     """Time every operation of MODEL's steps beside what its bytes and its arithmetic allow."""
+    from ferrum.bench.bench_model import ModelChoice
     from ferrum.bench.phases import phase_named
     from ferrum.bench.profile_report import report_profile
 
     require_writable(output, "--json")
-    report = report_profile(model, phase_named(phase), threads, DownloadProgress())
+    choice = ModelChoice(model, threads, kv_dtype)
+    report = report_profile(choice, phase_named(phase), DownloadProgress())
     print_line(
         f"{report.measured_on.model}, {report.phase.name}: {report.num_steps} steps in "
         f"{report.wall_s * 1e3:.1f} ms, {report.timed_s * 1e3:.1f} ms of them in operations"

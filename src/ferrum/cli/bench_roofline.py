@@ -10,8 +10,9 @@ from ferrum.cli.download_progress import DownloadProgress
 from ferrum.cli.figure_table import figure, percent, print_line, print_table
 from ferrum.cli.json_output import JsonOption, require_writable, write_json
 from ferrum.cli.list_options import names_of
-from ferrum.cli.model_options import ModelArgument, ThreadsOption
+from ferrum.cli.model_options import KvDtypeOption, ModelArgument, ThreadsOption
 from ferrum.cli.streams import say
+from ferrum.core.kv_dtype import KvDtype
 
 if TYPE_CHECKING:
     from ferrum.bench.roofline import Roofline
@@ -29,18 +30,21 @@ def roofline(
         int, typer.Option("--repetitions", min=1, help="Rounds over all phases; medians are reported.")
     ] = 5,
     threads: ThreadsOption = None,
+    kv_dtype: KvDtypeOption = KvDtype.F16,
 ) -> None:
     """Measure memory and arithmetic ceilings, and how much of each phase's floor MODEL reaches."""
+    from ferrum.bench.bench_model import ModelChoice
     from ferrum.bench.phases import DEFAULT_PHASES, phase_named
     from ferrum.bench.roofline_report import report_roofline
 
     require_writable(output, "--json")
+    choice = ModelChoice(model, threads, kv_dtype)
     chosen = [phase_named(name) for name in (DEFAULT_PHASES if phases is None else names_of(phases))]
 
     def on_phase(repetition: int, phase: str) -> None:
         say(f"repetition {repetition + 1} of {repetitions}: {phase}")
 
-    report = report_roofline(model, chosen, repetitions, threads, DownloadProgress(), on_phase)
+    report = report_roofline(choice, chosen, repetitions, DownloadProgress(), on_phase)
     _print(report)
     if output is not None:
         write_json(output, report.as_json())

@@ -10,8 +10,9 @@ from ferrum.cli.download_progress import DownloadProgress
 from ferrum.cli.figure_table import figure, percent, print_line, print_table
 from ferrum.cli.json_output import JsonOption, require_writable, write_json
 from ferrum.cli.list_options import counts_of
-from ferrum.cli.model_options import ModelArgument, ThreadsOption
+from ferrum.cli.model_options import KvDtypeOption, ModelArgument, ThreadsOption
 from ferrum.cli.streams import say
+from ferrum.core.kv_dtype import KvDtype
 
 
 def throughput(
@@ -31,18 +32,21 @@ def throughput(
     ] = 5,
     output: JsonOption = None,
     threads: ThreadsOption = None,
+    kv_dtype: KvDtypeOption = KvDtype.F16,
 ) -> None:
     """Answer random prompts with MODEL, several at once, and report tokens per second and gaps."""
+    from ferrum.bench.bench_model import ModelChoice
     from ferrum.bench.throughput import ThroughputLoad, report_throughput
 
     require_writable(output, "--json")
+    choice = ModelChoice(model, threads, kv_dtype)
     load = ThroughputLoad(prompt_tokens, output_tokens, depth)
 
     def on_run(repetition: int, count: int) -> None:
         say(f"repetition {repetition + 1} of {repetitions}: {count} at once")
 
     counts = counts_of(concurrency, "--concurrency")
-    report = report_throughput(model, load, counts, repetitions, threads, DownloadProgress(), on_run)
+    report = report_throughput(choice, load, counts, repetitions, DownloadProgress(), on_run)
     rows = []
     for row in report.rows:
         gaps, decode = row.typical.gaps_ms, row.decode_rate
