@@ -240,7 +240,7 @@ nb::tuple linear_rate(const std::string& kernel_set, int type, int outputs, int 
 double attention_rate(const std::string& kernel_set, KvType kv_type, int head_width, int queries, int blocks,
                       int num_threads, double seconds) {
   require(head_width > 0 && head_width % 16 == 0, "head width must be a multiple of 16");
-  require(queries > 0 && blocks > 0 && blocks <= kPieceTokens / kBlockTokens && num_threads > 0,
+  require(queries > 0 && blocks > 0 && blocks <= kPieceKeys / kBlockTokens && num_threads > 0,
           "queries, blocks (at most a piece) and num_threads must be at least 1");
   const KernelTable& kernels = kernels_named(kernel_set);
   nb::gil_scoped_release release;

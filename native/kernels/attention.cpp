@@ -1,4 +1,4 @@
-// Attention over one piece (a fixed range of positions) of paged K and V, for a tile of queries that share a KV head,
+// Attention over one piece (128 positions) of paged K and V, for a tile of queries that share a KV head,
 // and the merging of pieces. The arithmetic of a query never depends on which other queries are in its tile.
 #include "kernel_table.h"
 #include "vector.h"
@@ -29,7 +29,7 @@ template <typename Block, int Queries>
 void block_scores(const float* q, int head_width, const uint8_t* block, float* scores) {
   const auto* keys = reinterpret_cast<const typename Block::Value*>(block);
   [[maybe_unused]] const float* scales = kv_key_scales(block, head_width);
-  constexpr int vectors = kWidth == 16 ? 2 : (32 / kWidth < 2 ? 1 : 2);
+  constexpr int vectors = 2;
   for (int t = 0; t < kGroup; t += vectors * kWidth) {
     Vector acc[Queries][vectors];
 #pragma GCC unroll 16
@@ -52,16 +52,14 @@ void block_scores(const float* q, int head_width, const uint8_t* block, float* s
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; ++v) {
         if constexpr (Block::kType == KvType::int8) acc[i][v] = v_mul(acc[i][v], v_load(scales + t + v * kWidth));
-        v_store(scores + i * kGroup + t + v * kWidth, acc[i][v]);
+        v_store(scores + i * kPieceKeys + t + v * kWidth, acc[i][v]);
       }
   }
 }
 
-// output[query][d] = output * alpha + sum over t in [begin, end) of p[t] * V[t][d]; p holds the values' scales already.
+// output[query][d] += sum over keys [begin, end) of the piece, in order, of p[t] * V[t][d].
 template <typename Block, int Queries>
-void block_values(const float* p, const float* alpha, int head_width, const uint8_t* block, int begin, int end,
-                  float* output) {
-  const auto* values = reinterpret_cast<const typename Block::Value*>(block) + size_t(head_width) * kGroup;
+void piece_values(const float* p, int head_width, const uint8_t* const* blocks, int begin, int end, float* output) {
   constexpr int vectors = 2;
   for (int d = 0; d < head_width; d += vectors * kWidth) {
     const int used = d + vectors * kWidth <= head_width ? vectors : 1;
@@ -70,18 +68,22 @@ void block_values(const float* p, const float* alpha, int head_width, const uint
     for (int i = 0; i < Queries; ++i)
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; ++v)
-        acc[i][v] =
-            v < used ? v_mul(v_load(output + size_t(i) * head_width + d + v * kWidth), v_set(alpha[i])) : v_zero();
-    for (int t = begin; t < end; ++t) {
-      const typename Block::Value* row = values + size_t(t) * head_width + d;
-      Vector value[vectors];
-      value[0] = Block::load(row);
-      value[1] = used == 2 ? Block::load(row + kWidth) : v_zero();
+        acc[i][v] = v < used ? v_load(output + size_t(i) * head_width + d + v * kWidth) : v_zero();
+    for (int t = begin; t < end;) {
+      const auto* values =
+          reinterpret_cast<const typename Block::Value*>(blocks[t / kGroup]) + size_t(head_width) * kGroup + d;
+      const int block_end = (t / kGroup + 1) * kGroup < end ? (t / kGroup + 1) * kGroup : end;
+      for (; t < block_end; ++t) {
+        const typename Block::Value* row = values + size_t(t % kGroup) * head_width;
+        Vector value[vectors];
+        value[0] = Block::load(row);
+        value[1] = used == 2 ? Block::load(row + kWidth) : v_zero();
 #pragma GCC unroll 16
-      for (int i = 0; i < Queries; ++i) {
-        const Vector weight = v_set(p[i * kGroup + t]);
+        for (int i = 0; i < Queries; ++i) {
+          const Vector weight = v_set(p[i * kPieceKeys + t]);
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; ++v) acc[i][v] = v_fma(weight, value[v], acc[i][v]);
+          for (int v = 0; v < vectors; ++v) acc[i][v] = v_fma(weight, value[v], acc[i][v]);
+        }
       }
     }
 #pragma GCC unroll 16
@@ -121,95 +123,106 @@ void scores_of(int count, const float* q, int head_width, const uint8_t* block, 
 #undef FERRUM_ARGUMENTS
 }
 
-// Takes the weights ``p`` as softmax_step leaves them; where values have scales, folds those into p.
 template <typename Block>
-void values_of(int count, float* p, const float* alpha, int head_width, const uint8_t* block, int begin, int end,
+void values_of(int count, const float* p, int head_width, const uint8_t* const* blocks, int begin, int end,
                float* output) {
-  if constexpr (Block::kType == KvType::int8) {
-    const float* scales = kv_value_scales(block, head_width);
-    for (int i = 0; i < count; ++i)
-      for (int t = 0; t < kGroup; t += kWidth)
-        v_store(p + i * kGroup + t, v_mul(v_load(p + i * kGroup + t), v_load(scales + t)));
-  }
-#define FERRUM_ARGUMENTS (p, alpha, head_width, block, begin, end, output)
-  FERRUM_BY_COUNT(block_values, count);
+  if (begin >= end) return;
+#define FERRUM_ARGUMENTS (p, head_width, blocks, begin, end, output)
+  FERRUM_BY_COUNT(piece_values, count);
 #undef FERRUM_ARGUMENTS
 }
 
-// Turns 32 scores into weights p (+0 outside [begin, end)) and advances the running maximum and sum; returns alpha.
-FERRUM_INLINE float softmax_step(float* scores, int begin, int end, float soft_cap, float* maximum, float* sum) {
-  if (soft_cap > 0.0f) {
-    for (int t = 0; t < kGroup; t += kWidth) {
-      const Vector z = v_div(v_load(scores + t), v_set(soft_cap));
-      const Vector quotient = v_div(v_set(2.0f), v_add(v_exp(v_add(z, z)), v_set(1.0f)));
-      v_store(scores + t, v_mul(v_set(soft_cap), v_sub(v_set(1.0f), quotient)));
-    }
+// Keys a query sees within a piece, counted from the piece's first.
+struct KeyRange {
+  int begin;
+  int end;
+};
+
+void cap_scores(float* scores, int keys, float soft_cap) {
+  for (int t = 0; t < keys; t += kWidth) {
+    const Vector z = v_div(v_load(scores + t), v_set(soft_cap));
+    const Vector quotient = v_div(v_set(2.0f), v_add(v_exp(v_add(z, z)), v_set(1.0f)));
+    v_store(scores + t, v_mul(v_set(soft_cap), v_sub(v_set(1.0f), quotient)));
   }
-  if (begin != 0 || end != kGroup)
-    for (int t = 0; t < kGroup; ++t)
-      if (t < begin || t >= end) scores[t] = -__builtin_inff();
-  const Lanes low = l_load(scores);
-  const Lanes high = l_load(scores + kLanes);
-  const float block_maximum = l_fold_max(l_max(low, high));
-  const float next = *maximum > block_maximum ? *maximum : block_maximum;
-  float step[kLanes];
-  l_store(step, l_exp(l_set(*maximum - next)));
-  const float alpha = step[0];
-  Lanes shift = l_set(-next);
-  const Lanes p_low = l_exp(l_add(low, shift));
-  const Lanes p_high = l_exp(l_add(high, shift));
-  l_store(scores, p_low);
-  l_store(scores + kLanes, p_high);
-  *sum = __builtin_fmaf(*sum, alpha, l_fold_add(l_add(p_low, p_high)));
-  *maximum = next;
-  return alpha;
+}
+
+// Turns the scores of ``keys`` keys into weights, +0 outside the range; sets their maximum and sum.
+FERRUM_INLINE void softmax(float* scores, int keys, KeyRange range, float* maximum, float* sum) {
+  for (int t = 0; t < range.begin; ++t) scores[t] = -__builtin_inff();
+  for (int t = range.end; t < keys; ++t) scores[t] = -__builtin_inff();
+  Lanes largest = l_load(scores);
+  for (int t = kLanes; t < keys; t += kLanes) largest = l_max(largest, l_load(scores + t));
+  *maximum = l_fold_max(largest);
+  const Lanes shift = l_set(-*maximum);
+  Lanes total = l_set(0.0f);
+  for (int t = 0; t < keys; t += kLanes) {
+    const Lanes p = l_exp(l_add(l_load(scores + t), shift));
+    l_store(scores + t, p);
+    total = l_add(total, p);
+  }
+  *sum = l_fold_add(total);
 }
 
 template <typename Block>
 bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int num_blocks, int first_position,
               float* scores, const AttentionState& state) {
   const int width = queries.head_width;
-  const int end_position = first_position + num_blocks * kGroup;
+  const int keys = num_blocks * kGroup;
   bool any = false;
-  for (int i = 0; i < queries.count; ++i) {
-    state.maximum[i] = -__builtin_inff();
-    state.sum[i] = 0.0f;
-    any = any || (queries.first_key[i] < end_position && queries.end_key[i] > first_position);
-  }
-  if (!any) return false;
-  memset(state.output, 0, sizeof(float) * size_t(queries.count) * width);
-  float alpha[kMostQueries];
-  for (int b = 0; b < num_blocks; ++b) {
-    const int position = first_position + b * kGroup;
-    for (int start = 0; start < queries.count; start += kMostQueries) {
-      const int count = queries.count - start < kMostQueries ? queries.count - start : kMostQueries;
-      bool all = true, some = false;
-      for (int i = start; i < start + count; ++i) {
-        all = all && queries.first_key[i] <= position && queries.end_key[i] >= position + kGroup;
-        some = some || (queries.first_key[i] < position + kGroup && queries.end_key[i] > position);
-      }
-      if (!some) continue;
-      scores_of<Block>(count, queries.q + size_t(start) * width, width, blocks[b], scores);
-      if (all) {
-        for (int i = 0; i < count; ++i)
-          alpha[i] = softmax_step(scores + i * kGroup, 0, kGroup, queries.soft_cap, state.maximum + start + i,
-                                  state.sum + start + i);
-        values_of<Block>(count, scores, alpha, width, blocks[b], 0, kGroup, state.output + size_t(start) * width);
+  for (int start = 0; start < queries.count; start += kMostQueries) {
+    const int count = queries.count - start < kMostQueries ? queries.count - start : kMostQueries;
+    KeyRange range[kMostQueries];
+    KeyRange seen{keys, 0};      // by some query of the register tile
+    KeyRange together{0, keys};  // by every query that sees any
+    for (int i = 0; i < count; ++i) {
+      const int first = queries.first_key[start + i] - first_position;
+      const int end = queries.end_key[start + i] - first_position;
+      range[i] = {first > 0 ? first : 0, end < keys ? end : keys};
+      state.maximum[start + i] = -__builtin_inff();
+      state.sum[start + i] = 0.0f;
+      if (range[i].begin >= range[i].end) {
+        together = {0, 0};
         continue;
       }
-      for (int i = 0; i < count; ++i) {
-        const int query = start + i;
-        const int begin = queries.first_key[query] > position ? queries.first_key[query] - position : 0;
-        const int end = queries.end_key[query] - position < kGroup ? queries.end_key[query] - position : kGroup;
-        if (begin >= end) continue;
-        alpha[0] =
-            softmax_step(scores + i * kGroup, begin, end, queries.soft_cap, state.maximum + query, state.sum + query);
-        values_of<Block>(1, scores + i * kGroup, alpha, width, blocks[b], begin, end,
-                         state.output + size_t(query) * width);
-      }
+      seen = {range[i].begin < seen.begin ? range[i].begin : seen.begin,
+              range[i].end > seen.end ? range[i].end : seen.end};
+      together = {range[i].begin > together.begin ? range[i].begin : together.begin,
+                  range[i].end < together.end ? range[i].end : together.end};
     }
+    float* output = state.output + size_t(start) * width;
+    memset(output, 0, sizeof(float) * size_t(count) * width);
+    if (seen.begin >= seen.end) continue;
+    any = true;
+    if (together.end < together.begin) together.end = together.begin;
+
+    const int first_block = seen.begin / kGroup, end_block = (seen.end + kGroup - 1) / kGroup;
+    for (int b = first_block; b < end_block; ++b)
+      scores_of<Block>(count, queries.q + size_t(start) * width, width, blocks[b], scores + b * kGroup);
+    const int scored = end_block * kGroup;
+    for (int i = 0; i < count; ++i) {
+      if (range[i].begin >= range[i].end) continue;
+      float* row = scores + i * kPieceKeys;
+      if (queries.soft_cap > 0.0f) cap_scores(row, scored, queries.soft_cap);
+      softmax(row, scored, range[i], state.maximum + start + i, state.sum + start + i);
+      if constexpr (Block::kType == KvType::int8) {
+        for (int b = first_block; b < end_block; ++b)
+          for (int t = 0; t < kGroup; t += kWidth) {
+            float* p = row + b * kGroup + t;
+            v_store(p, v_mul(v_load(p), v_load(kv_value_scales(blocks[b], width) + t)));
+          }
+      }
+      // Keys before those that all see; a key that a query does not see is not even multiplied by 0.
+      if (together.begin < together.end)
+        values_of<Block>(1, row, width, blocks, range[i].begin, together.begin, output + size_t(i) * width);
+      else values_of<Block>(1, row, width, blocks, range[i].begin, range[i].end, output + size_t(i) * width);
+    }
+    if (together.begin >= together.end) continue;
+    values_of<Block>(count, scores, width, blocks, together.begin, together.end, output);
+    for (int i = 0; i < count; ++i)
+      values_of<Block>(1, scores + i * kPieceKeys, width, blocks, together.end, range[i].end,
+                       output + size_t(i) * width);
   }
-  return true;
+  return any;
 }
 
 }  // namespace

@@ -22,6 +22,11 @@ static inline const float* kv_value_scales(const uint8_t* block, int head_width)
   return kv_key_scales(block, head_width) + kGroup;
 }
 
+// Positions of an attention piece, counted from 0: part of the numerics.
+inline constexpr int kPieceKeys = 128;
+// Most queries whose scores any kernel set computes at once.
+inline constexpr int kMostTileQueries = 8;
+
 // One quantity per query of an attention tile, see attention.cpp.
 struct AttentionQueries {
   const float* q;        // [count, head_width], scaled already
@@ -32,7 +37,7 @@ struct AttentionQueries {
   float soft_cap;  // 0 = none
 };
 
-// Online-softmax state of a piece or of the pieces merged so far, one entry per query.
+// Softmax state of a piece or of the pieces merged so far, one entry per query.
 struct AttentionState {
   float* maximum;  // [count]
   float* sum;      // [count]
@@ -76,6 +81,7 @@ struct KernelTable {
   // One token's k and v of one head into slot ``slot`` of a block.
   void (*store_kv)(const float* k, const float* v, int head_width, int slot, KvType type, uint8_t* block);
   // One piece: blocks[i] is the head's block at position first_position + 32 * i. False if no key is visible.
+  // ``scores`` is room for kMostTileQueries * kPieceKeys values.
   bool (*attention_piece)(const AttentionQueries& queries, KvType type, const uint8_t* const* blocks, int num_blocks,
                           int first_position, float* scores, const AttentionState& state);
   void (*attention_merge)(const AttentionState& piece, int count, int head_width, const AttentionState& running);

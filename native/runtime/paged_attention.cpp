@@ -28,7 +28,7 @@ void PagedAttention::reserve(const Memory& memory, int max_tokens, int context_l
   const size_t most_tiles = size_t(max_tokens) * layer.num_heads;
   tiles_.reserve(most_tiles);
   partial_of_tile_.reserve(most_tiles);
-  const int pieces = divide_up(context_length, kPieceTokens) + 1;
+  const int pieces = divide_up(context_length, kPieceKeys) + 1;
   tile_of_task_.reserve(most_tiles + size_t(kTilesPerMember) * num_threads * pieces);
   tasks_left_ = std::make_unique<std::atomic<int>[]>(most_tiles);
   AttentionWorkspace& shared = *memory.attention;
@@ -38,7 +38,7 @@ void PagedAttention::reserve(const Memory& memory, int max_tokens, int context_l
   const auto grow = [](auto& values, size_t size) { values.resize(std::max(values.size(), size)); };
   for (Scratch& scratch : shared.members) {
     grow(scratch.q, size_t(queries) * layer.head_width);
-    grow(scratch.scores, size_t(8) * kBlockTokens);
+    grow(scratch.scores, size_t(kMostTileQueries) * kPieceKeys);
     grow(scratch.piece, state_floats_);
     grow(scratch.running, state_floats_);
     grow(scratch.first_key, size_t(queries));
@@ -56,7 +56,7 @@ int PagedAttention::prepare(const Memory& memory, const Step& step) {
       const int first_key = shape_.window > 0 ? std::max(0, step.positions[row] - shape_.window + 1) : 0;
       for (int head = 0; head < layer.num_heads; ++head)
         tiles_.push_back(
-            {row, end_row, head, first_key / kPieceTokens, step.positions[end_row - 1] / kPieceTokens + 1, 0, 0});
+            {row, end_row, head, first_key / kPieceKeys, step.positions[end_row - 1] / kPieceKeys + 1, 0, 0});
     }
   }
   const bool split = int(tiles_.size()) < kTilesPerMember * step.num_threads;
@@ -102,7 +102,7 @@ void PagedAttention::load_queries(const Memory& memory, const Step& step, const 
 
 bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Tile& tile, int piece, Scratch& scratch,
                                const AttentionState& state) const {
-  constexpr int blocks_per_piece = kPieceTokens / kBlockTokens;
+  constexpr int blocks_per_piece = kPieceKeys / kBlockTokens;
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   const int32_t* table = step.block_tables + size_t(step.row_sequences[tile.first_row]) * step.block_table_stride;
   const int last_block = step.positions[tile.end_row - 1] / kBlockTokens;
@@ -113,7 +113,7 @@ bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Til
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
   const AttentionQueries all{scratch.q.data(), scratch.first_key.data(), scratch.end_key.data(),
                              queries,          layer.head_width,         shape_.soft_cap};
-  return memory.kernels->attention_piece(all, layer.type, blocks, count, piece * kPieceTokens, scratch.scores.data(),
+  return memory.kernels->attention_piece(all, layer.type, blocks, count, piece * kPieceKeys, scratch.scores.data(),
                                          state);
 }
 

@@ -10,8 +10,7 @@
 
 namespace ferrum {
 
-inline constexpr int kBlockTokens = 32;   // of a KV block; fixed by the kernels' K layout
-inline constexpr int kPieceTokens = 128;  // of an attention piece, counted from position 0
+inline constexpr int kBlockTokens = 32;  // of a KV block; fixed by the kernels' K layout
 
 enum class RowSpace { tokens, outputs };
 

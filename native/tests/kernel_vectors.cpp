@@ -182,16 +182,17 @@ void sixteen_bit_weights(const KernelTable& kernels, WeightType type, const char
 // Floats of every sign, exponent and leading mantissa bits, with ends just below, at and above the ties.
 void float_to_half_vectors(const KernelTable& kernels) {
   constexpr int width = 64;
-  std::vector<uint16_t> keys(size_t(width) * kGroup), values(size_t(width) * kGroup);
+  std::vector<uint16_t> block(kv_head_bytes(KvType::f16, width) / sizeof(uint16_t));
+  const uint16_t *keys = block.data(), *values = keys + size_t(width) * kGroup;
   Digest digest;
   for (uint32_t end : {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x3001u, 0xffffu}) {
     float x[width];
     for (uint32_t high = 0; high < 0x10000; high += width) {
       for (uint32_t i = 0; i < width; ++i) x[i] = float_of_bits(((high + i) << 16) | end);
       const int slot = int(high / width) % kGroup;
-      kernels.store_kv(x, x, width, slot, keys.data(), values.data());
+      kernels.store_kv(x, x, width, slot, KvType::f16, reinterpret_cast<uint8_t*>(block.data()));
       for (int d = 0; d < width; ++d) digest.add(uint32_t(keys[size_t(d) * kGroup + slot]));
-      digest.add(values.data() + size_t(slot) * width, width);
+      digest.add(values + size_t(slot) * width, width);
     }
   }
   print("float_to_half", digest);
@@ -280,16 +281,15 @@ void rope_vectors(const KernelTable& kernels) {
 // ---- attention ------------------------------------------------------------------------------------------------------
 
 // Three pieces of paged K and V; queries see the prefix or a window of it, some pieces partly, some not at all.
-void attention_vectors(const KernelTable& kernels, int head_width, int window, float soft_cap) {
+void attention_vectors(const KernelTable& kernels, KvType type, int head_width, int window, float soft_cap) {
   constexpr int positions = 330, blocks_per_piece = 4, pieces = 3;
   Generator generator(uint64_t(200 + head_width + window));
-  std::vector<std::vector<uint16_t>> blocks(blocks_per_piece * pieces);
-  for (auto& block : blocks) block.assign(size_t(2) * head_width * kGroup, 0);
+  std::vector<std::vector<uint8_t>> blocks(blocks_per_piece * pieces);
+  for (auto& block : blocks) block.assign(kv_head_bytes(type, head_width), 0);
   for (int position = 0; position < positions; ++position) {
     const std::vector<float> k = generator.normals(size_t(head_width));
     const std::vector<float> v = generator.normals(size_t(head_width));
-    uint16_t* block = blocks[size_t(position / kGroup)].data();
-    kernels.store_kv(k.data(), v.data(), head_width, position % kGroup, block, block + size_t(head_width) * kGroup);
+    kernels.store_kv(k.data(), v.data(), head_width, position % kGroup, type, blocks[size_t(position / kGroup)].data());
   }
   Digest digest;
   for (int count : {1, 2, 3, 8, 13}) {
@@ -300,15 +300,15 @@ void attention_vectors(const KernelTable& kernels, int head_width, int window, f
       if (window > 0 && end[size_t(i)] > window) first[size_t(i)] = end[size_t(i)] - window;
     }
     const AttentionQueries queries{q.data(), first.data(), end.data(), count, head_width, soft_cap};
-    std::vector<float> scores(size_t(8) * kGroup);
+    std::vector<float> scores(size_t(kMostTileQueries) * kPieceKeys);
     std::vector<float> maximum(size_t(count), -INFINITY), sum(size_t(count), 0.0f), output(q.size(), 0.0f);
     std::vector<float> piece_maximum(maximum), piece_sum(sum), piece_output(output);
     const AttentionState running{maximum.data(), sum.data(), output.data()};
     const AttentionState state{piece_maximum.data(), piece_sum.data(), piece_output.data()};
     for (int piece = 0; piece < pieces; ++piece) {
-      const uint16_t* pages[blocks_per_piece];
+      const uint8_t* pages[blocks_per_piece];
       for (int b = 0; b < blocks_per_piece; ++b) pages[b] = blocks[size_t(piece * blocks_per_piece + b)].data();
-      const bool is_visible = kernels.attention_piece(queries, pages, blocks_per_piece,
+      const bool is_visible = kernels.attention_piece(queries, type, pages, blocks_per_piece,
                                                       piece * blocks_per_piece * kGroup, scores.data(), state);
       digest.add(uint32_t(is_visible));
       if (!is_visible) continue;
@@ -321,8 +321,8 @@ void attention_vectors(const KernelTable& kernels, int head_width, int window, f
     digest.add(sum.data(), sum.size());
     digest.add(output.data(), output.size());
   }
-  print("attention width " + std::to_string(head_width) + " window " + std::to_string(window) +
-            (soft_cap > 0.0f ? " cap" : ""),
+  print(std::string(type == KvType::int8 ? "int8 " : "f16 ") + "attention width " + std::to_string(head_width) +
+            " window " + std::to_string(window) + (soft_cap > 0.0f ? " cap" : ""),
         digest);
 }
 
@@ -358,8 +358,10 @@ void run_all(const KernelTable& kernels) {
   row_vectors(kernels);
   rope_vectors(kernels);
   for (int head_width : {16, 64, 128}) {
-    attention_vectors(kernels, head_width, 0, 0.0f);
-    attention_vectors(kernels, head_width, 40, 5.0f);
+    for (KvType type : {KvType::f16, KvType::int8}) {
+      attention_vectors(kernels, type, head_width, 0, 0.0f);
+      attention_vectors(kernels, type, head_width, 40, 5.0f);
+    }
   }
   sampling_vectors(kernels);
 }

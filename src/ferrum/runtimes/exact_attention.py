@@ -1,7 +1,7 @@
 """Attention with the kernels' own arithmetic, to the last bit: "Attention" of docs/numerics.md.
 
-Online softmax over blocks of 32 keys (M. Milakov and N. Gimelshein, "Online normalizer calculation for
-softmax", 2018) in pieces of 128 that are merged in order, all counted from position 0.
+Softmax over pieces of 128 keys, counted from position 0 and merged in order (M. Milakov and N. Gimelshein,
+"Online normalizer calculation for softmax", 2018).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.core.float_math import exp32, fma32, lane_sum, soft_cap32
 from ferrum.runtimes.paged_kv import CachedRows
 
-BLOCK_KEYS: Final = 32
 PIECE_KEYS: Final = 128
 
 BoolArray = NDArray[np.bool_]
@@ -41,22 +40,15 @@ def attention_exact(
     group = q.shape[1] // kv_heads
     scaled = q * np.float32(scale)
     merged = _SoftmaxState.empty(q.shape)
-    for piece in range(0, int(positions.max()) + 1, PIECE_KEYS):
-        state = _SoftmaxState.empty(q.shape)
-        piece_sees_keys = np.zeros(len(q), np.bool_)
-        for start in range(piece, min(piece + PIECE_KEYS, length), BLOCK_KEYS):
-            block = slice(start, start + BLOCK_KEYS)
-            visible = visible_keys(positions, np.arange(length, dtype=np.int32)[block], window)
-            rows = np.flatnonzero(visible.any(axis=1))
-            if len(rows) == 0:
-                continue
-            piece_sees_keys[rows] = True
-            block_keys = _for_query_heads(keys, block, group)
-            block_values = _for_query_heads(values, block, group)
-            scores = _scores(scaled[rows], block_keys, soft_cap)
-            state.put(rows, state.take(rows).with_block(scores, block_values, visible[rows]))
-        rows = np.flatnonzero(piece_sees_keys)
-        merged.put(rows, merged.take(rows).with_piece(state.take(rows)))
+    for start in range(0, int(positions.max()) + 1, PIECE_KEYS):
+        piece = slice(start, min(start + PIECE_KEYS, length))
+        visible = visible_keys(positions, np.arange(length, dtype=np.int32)[piece], window)
+        rows = np.flatnonzero(visible.any(axis=1))
+        if len(rows) == 0:
+            continue
+        scores = _scores(scaled[rows], _for_query_heads(keys, piece, group), soft_cap)
+        state = _SoftmaxState.of_piece(scores, _for_query_heads(values, piece, group), visible[rows])
+        merged.put(rows, merged.take(rows).with_piece(state))
     return merged.outputs / merged.total[..., None]
 
 
@@ -67,12 +59,12 @@ def visible_keys(positions: Int32Array, key_positions: Int32Array, window: int |
     return visible if window is None else visible & (distance < window)
 
 
-def _for_query_heads(cached: CachedRows, block: slice, group: int) -> CachedRows:
-    """The block's rows in float32, each KV head repeated for the query heads that read it."""
-    values = np.repeat(cached.values[block].astype(np.float32), group, axis=1)
+def _for_query_heads(cached: CachedRows, piece: slice, group: int) -> CachedRows:
+    """The piece's rows in float32, each KV head repeated for the query heads that read it."""
+    values = np.repeat(cached.values[piece].astype(np.float32), group, axis=1)
     if cached.scales is None:
         return CachedRows(values)
-    return CachedRows(values, np.repeat(cached.scales[block], group, axis=1))
+    return CachedRows(values, np.repeat(cached.scales[piece], group, axis=1))
 
 
 def _scores(scaled: FloatArray, keys: CachedRows, soft_cap: float | None) -> FloatArray:
@@ -102,24 +94,24 @@ class _SoftmaxState:
             np.zeros(shape, np.float32),
         )
 
+    @staticmethod
+    def of_piece(scores: FloatArray, values: CachedRows, visible: BoolArray) -> _SoftmaxState:
+        """``scores`` [rows, heads, keys], ``values`` [keys, heads, width], ``visible`` [rows, keys]."""
+        mask = visible[:, None, :]
+        maximum = np.where(mask, scores, -np.inf).max(axis=-1).astype(np.float32)
+        weights = np.where(mask, exp32(scores - maximum[..., None]), np.float32(0)).astype(np.float32)
+        folded = weights if values.scales is None else weights * values.scales.T[None]
+        outputs: FloatArray = np.zeros((*scores.shape[:2], values.values.shape[-1]), np.float32)
+        for t in range(len(values.values)):
+            added = fma32(folded[:, :, t][..., None], values.values[t][None], outputs)
+            outputs = np.where(visible[:, t][:, None, None], added, outputs)
+        return _SoftmaxState(maximum, lane_sum(weights), outputs)
+
     def take(self, rows: NDArray[np.intp]) -> _SoftmaxState:
         return _SoftmaxState(self.maximum[rows], self.total[rows], self.outputs[rows])
 
     def put(self, rows: NDArray[np.intp], state: _SoftmaxState) -> None:
         self.maximum[rows], self.total[rows], self.outputs[rows] = state.maximum, state.total, state.outputs
-
-    def with_block(self, scores: FloatArray, values: CachedRows, visible: BoolArray) -> _SoftmaxState:
-        """``scores`` [rows, heads, keys], ``values`` [keys, heads, width], ``visible`` [rows, keys]."""
-        mask = visible[:, None, :]
-        maximum = np.maximum(self.maximum, np.where(mask, scores, -np.inf).max(axis=-1)).astype(np.float32)
-        alpha = exp32(self.maximum - maximum)
-        weights = np.where(mask, exp32(scores - maximum[..., None]), np.float32(0)).astype(np.float32)
-        folded = weights if values.scales is None else weights * values.scales.T[None]
-        outputs = self.outputs * alpha[..., None]
-        for t in range(len(values.values)):
-            added = fma32(folded[:, :, t][..., None], values.values[t][None], outputs)
-            outputs = np.where(visible[:, t][:, None, None], added, outputs)
-        return _SoftmaxState(maximum, fma32(self.total, alpha, lane_sum(weights)), outputs)
 
     def with_piece(self, piece: _SoftmaxState) -> _SoftmaxState:
         maximum = np.maximum(self.maximum, piece.maximum)
