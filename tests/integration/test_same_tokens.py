@@ -131,7 +131,7 @@ def test_gemma3_company_chunks_and_threads_change_no_bit(
 
 @pytest.mark.slow
 @pytest.mark.models
-@settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=2, suppress_health_check=list(HealthCheck))
 @given(short=short_requests, long=long_requests)
 def test_smollm2_every_chunk_size_with_every_thread_count(
     smollm2: Bench, short: Requests, long: tuple[TokenPrompt, SamplingParams]
@@ -141,7 +141,7 @@ def test_smollm2_every_chunk_size_with_every_thread_count(
 
 @pytest.mark.slow
 @pytest.mark.models
-@settings(deadline=None, max_examples=2, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=1, suppress_health_check=list(HealthCheck))
 @given(short=short_requests, long=long_requests)
 def test_gemma3_every_chunk_size_with_every_thread_count(
     gemma3: Bench, short: Requests, long: tuple[TokenPrompt, SamplingParams]
