@@ -134,7 +134,7 @@ double measure_attention(const KernelTable& kernels, const AttentionTile& tile, 
     fill_tame(work.block.data(), work.block.size());
     for (int b = 0; b < tile.blocks; ++b) work.blocks.push_back(work.block.data() + size_t(b) * block_bytes);
     work.q = tame_floats(size_t(tile.queries) * tile.head_width);
-    work.scores.resize(size_t(8) * kBlockTokens);
+    work.scores.resize(size_t(kMostTileQueries) * kPieceKeys);
     work.state.resize(size_t(tile.queries) * (2 + tile.head_width));
     work.first_key.assign(size_t(tile.queries), 0);
     work.end_key.assign(size_t(tile.queries), keys);
