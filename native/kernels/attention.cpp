@@ -26,7 +26,7 @@ struct Int8Block {
 
 // score[query][t] = sum over d of q[d] * K[d][t], times the scale of key t where keys have scales, for 32 keys.
 template <typename Block, int Queries>
-void block_scores(const float* q, int head_width, const uint8_t* block, float* scores) {
+void block_scores(const float* q, int head_width, const uint8_t* block, bool asks_ahead, float* scores) {
   const auto* keys = reinterpret_cast<const typename Block::Value*>(block);
   [[maybe_unused]] const float* scales = kv_key_scales(block, head_width);
   constexpr int vectors = 2;
@@ -37,6 +37,8 @@ void block_scores(const float* q, int head_width, const uint8_t* block, float* s
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; ++v) acc[i][v] = v_zero();
     for (int d = 0; d < head_width; ++d) {
+      // The block's values are read next; their lines are as many as its keys have rows.
+      if (asks_ahead) __builtin_prefetch(keys + size_t(head_width + d) * kGroup);
       Vector key[vectors];
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; ++v) key[v] = Block::load(keys + size_t(d) * kGroup + t + v * kWidth);
@@ -57,10 +59,20 @@ void block_scores(const float* q, int head_width, const uint8_t* block, float* s
   }
 }
 
+// Asks for one of the lines of the following piece's keys: as many as a whole piece has steps of values.
+template <typename Block>
+FERRUM_INLINE void ask_for_line(const uint8_t* const* blocks, int num_blocks, int head_width, int line) {
+  const int block = line / head_width;
+  if (block < num_blocks)
+    __builtin_prefetch(blocks[block] + size_t(line % head_width) * kGroup * sizeof(typename Block::Value));
+}
+
 // output[query][d] += sum over keys [begin, end) of the piece, in order, of p[t] * V[t][d].
 template <typename Block, int Queries>
-void piece_values(const float* p, int head_width, const uint8_t* const* blocks, int begin, int end, float* output) {
+void piece_values(const float* p, int head_width, const uint8_t* const* blocks, int num_ahead, int begin, int end,
+                  float* output) {
   constexpr int vectors = 2;
+  [[maybe_unused]] int line = 0;
   for (int d = 0; d < head_width; d += vectors * kWidth) {
     const int used = d + vectors * kWidth <= head_width ? vectors : 1;
     Vector acc[Queries][vectors];
@@ -75,6 +87,9 @@ void piece_values(const float* p, int head_width, const uint8_t* const* blocks, 
       const int block_end = (t / kGroup + 1) * kGroup < end ? (t / kGroup + 1) * kGroup : end;
       for (; t < block_end; ++t) {
         const typename Block::Value* row = values + size_t(t % kGroup) * head_width;
+        if (num_ahead > 0) {
+          ask_for_line<Block>(blocks + kPieceBlocks, num_ahead, head_width, line++);
+        }
         Vector value[vectors];
         value[0] = Block::load(row);
         value[1] = used == 2 ? Block::load(row + kWidth) : v_zero();
@@ -117,17 +132,17 @@ void piece_values(const float* p, int head_width, const uint8_t* const* blocks, 
 #endif
 
 template <typename Block>
-void scores_of(int count, const float* q, int head_width, const uint8_t* block, float* scores) {
-#define FERRUM_ARGUMENTS (q, head_width, block, scores)
+void scores_of(int count, const float* q, int head_width, const uint8_t* block, bool asks_ahead, float* scores) {
+#define FERRUM_ARGUMENTS (q, head_width, block, asks_ahead, scores)
   FERRUM_BY_COUNT(block_scores, count);
 #undef FERRUM_ARGUMENTS
 }
 
 template <typename Block>
-void values_of(int count, const float* p, int head_width, const uint8_t* const* blocks, int begin, int end,
-               float* output) {
+void values_of(int count, const float* p, int head_width, const uint8_t* const* blocks, int num_ahead, int begin,
+               int end, float* output) {
   if (begin >= end) return;
-#define FERRUM_ARGUMENTS (p, head_width, blocks, begin, end, output)
+#define FERRUM_ARGUMENTS (p, head_width, blocks, num_ahead, begin, end, output)
   FERRUM_BY_COUNT(piece_values, count);
 #undef FERRUM_ARGUMENTS
 }
@@ -164,9 +179,12 @@ FERRUM_INLINE void softmax(float* scores, int keys, KeyRange range, float* maxim
 }
 
 template <typename Block>
-bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int num_blocks, int first_position,
-              float* scores, const AttentionState& state) {
+bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int num_blocks, int num_ahead,
+              int first_position, float* scores, const AttentionState& state) {
   const int width = queries.head_width;
+  // Few queries run at memory speed; many read each block from the cache again and again.
+  const bool asks_ahead = queries.count <= kMostQueries;
+  if (!asks_ahead) num_ahead = 0;
   const int keys = num_blocks * kGroup;
   bool any = false;
   for (int start = 0; start < queries.count; start += kMostQueries) {
@@ -197,7 +215,7 @@ bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int
 
     const int first_block = seen.begin / kGroup, end_block = (seen.end + kGroup - 1) / kGroup;
     for (int b = first_block; b < end_block; ++b)
-      scores_of<Block>(count, queries.q + size_t(start) * width, width, blocks[b], scores + b * kGroup);
+      scores_of<Block>(count, queries.q + size_t(start) * width, width, blocks[b], asks_ahead, scores + b * kGroup);
     const int scored = end_block * kGroup;
     for (int i = 0; i < count; ++i) {
       if (range[i].begin >= range[i].end) continue;
@@ -213,13 +231,13 @@ bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int
       }
       // Keys before those that all see; a key that a query does not see is not even multiplied by 0.
       if (together.begin < together.end)
-        values_of<Block>(1, row, width, blocks, range[i].begin, together.begin, output + size_t(i) * width);
-      else values_of<Block>(1, row, width, blocks, range[i].begin, range[i].end, output + size_t(i) * width);
+        values_of<Block>(1, row, width, blocks, 0, range[i].begin, together.begin, output + size_t(i) * width);
+      else values_of<Block>(1, row, width, blocks, 0, range[i].begin, range[i].end, output + size_t(i) * width);
     }
     if (together.begin >= together.end) continue;
-    values_of<Block>(count, scores, width, blocks, together.begin, together.end, output);
+    values_of<Block>(count, scores, width, blocks, num_ahead, together.begin, together.end, output);
     for (int i = 0; i < count; ++i)
-      values_of<Block>(1, scores + i * kPieceKeys, width, blocks, together.end, range[i].end,
+      values_of<Block>(1, scores + i * kPieceKeys, width, blocks, 0, together.end, range[i].end,
                        output + size_t(i) * width);
   }
   return any;
@@ -228,9 +246,10 @@ bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int
 }  // namespace
 
 bool attention_piece(const AttentionQueries& queries, KvType type, const uint8_t* const* blocks, int num_blocks,
-                     int first_position, float* scores, const AttentionState& state) {
-  if (type == KvType::int8) return piece_of<Int8Block>(queries, blocks, num_blocks, first_position, scores, state);
-  return piece_of<HalfBlock>(queries, blocks, num_blocks, first_position, scores, state);
+                     int num_ahead, int first_position, float* scores, const AttentionState& state) {
+  if (type == KvType::int8)
+    return piece_of<Int8Block>(queries, blocks, num_blocks, num_ahead, first_position, scores, state);
+  return piece_of<HalfBlock>(queries, blocks, num_blocks, num_ahead, first_position, scores, state);
 }
 
 void attention_merge(const AttentionState& piece, int count, int head_width, const AttentionState& running) {

@@ -24,6 +24,7 @@ static inline const float* kv_value_scales(const uint8_t* block, int head_width)
 
 // Positions of an attention piece, counted from 0: part of the numerics.
 inline constexpr int kPieceKeys = 128;
+inline constexpr int kPieceBlocks = kPieceKeys / kGroup;
 // Most queries whose scores any kernel set computes at once.
 inline constexpr int kMostTileQueries = 8;
 
@@ -81,9 +82,10 @@ struct KernelTable {
   // One token's k and v of one head into slot ``slot`` of a block.
   void (*store_kv)(const float* k, const float* v, int head_width, int slot, KvType type, uint8_t* block);
   // One piece: blocks[i] is the head's block at position first_position + 32 * i. False if no key is visible.
+  // ``num_ahead`` blocks of the following piece stand at blocks[kPieceBlocks]: they are only asked for.
   // ``scores`` is room for kMostTileQueries * kPieceKeys values.
   bool (*attention_piece)(const AttentionQueries& queries, KvType type, const uint8_t* const* blocks, int num_blocks,
-                          int first_position, float* scores, const AttentionState& state);
+                          int num_ahead, int first_position, float* scores, const AttentionState& state);
   void (*attention_merge)(const AttentionState& piece, int count, int head_width, const AttentionState& running);
 
   // The chosen token, or -1 for logits that are not all finite numbers.

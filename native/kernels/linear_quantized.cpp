@@ -279,7 +279,8 @@ FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, int c
   }
 }
 
-inline constexpr int kPrefetchBytes = 2048;
+// Enough lines on their way to cover memory's latency, few enough to stay in the second-level cache.
+inline constexpr size_t kMostPrefetchDistance = 16384;
 
 template <WeightLayout L, int Rows, int Tiles>
 void register_tile(TilePointers w, int groups32, int column, const RowPointers& x, float* out, size_t out_stride,
@@ -289,11 +290,15 @@ void register_tile(TilePointers w, int groups32, int column, const RowPointers& 
   for (int t = 0; t < Tiles; ++t)
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) acc[t][r] = v_zero();
+  [[maybe_unused]] const uint8_t* ahead =
+      w.codes + (w.tile_bytes < kMostPrefetchDistance ? w.tile_bytes : kMostPrefetchDistance);
+  [[maybe_unused]] const size_t ahead_bytes = w.tile_bytes / size_t(groups32);
   w.codes += 4 * column;
   for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
-    // One row runs at memory speed: ask for the lines a few groups ahead (tiles follow each other in memory).
+    // One row runs at memory speed: each group asks for its share of what lies a tile ahead.
     if constexpr (Rows == 1) {
-      for (int line = 0; line < L.code_bytes; line += 64) __builtin_prefetch(w.codes + kPrefetchBytes + line);
+      for (size_t line = 0; line < ahead_bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+      ahead += ahead_bytes;
     }
     if constexpr (L.group == 32) {
       accumulate_group<L, 0, 8, Rows, Tiles>(w, g32, g32, column, x, acc);

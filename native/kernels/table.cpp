@@ -21,7 +21,8 @@ void gelu_tanh_row(const float*, int, float*);
 void soft_cap_row(const float*, float, int, float*);
 void rope_row(const float*, const float*, const float*, int, int, int, bool, float*);
 void store_kv(const float*, const float*, int, int, KvType, uint8_t*);
-bool attention_piece(const AttentionQueries&, KvType, const uint8_t* const*, int, int, float*, const AttentionState&);
+bool attention_piece(const AttentionQueries&, KvType, const uint8_t* const*, int, int, int, float*,
+                     const AttentionState&);
 void attention_merge(const AttentionState&, int, int, const AttentionState&);
 int32_t sample(const float*, int, const SamplingRule&, const SamplingScratch&);
 

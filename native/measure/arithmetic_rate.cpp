@@ -147,7 +147,7 @@ double measure_attention(const KernelTable& kernels, const AttentionTile& tile, 
                                work.state.data() + 2 * tile.queries};
     // The clock is read once in 16 calls.
     return calls_per_second(16, seconds, [&](int) {
-      kernels.attention_piece(queries, tile.kv_type, work.blocks.data(), tile.blocks, 0, work.scores.data(), state);
+      kernels.attention_piece(queries, tile.kv_type, work.blocks.data(), tile.blocks, 0, 0, work.scores.data(), state);
     });
   });
   return calls * 4.0 * tile.queries * keys * tile.head_width;

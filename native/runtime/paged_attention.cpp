@@ -8,8 +8,8 @@ namespace ferrum {
 namespace {
 
 constexpr int kQueriesPerTile = 32;
-// Below this many tiles per member, tiles are split by pieces.
-constexpr int kTilesPerMember = 4;
+// Tasks per member that even out who gets how many: with fewer tiles, those of one row are split by pieces.
+constexpr int kTasksPerMember = 16;
 
 }  // namespace
 
@@ -24,15 +24,16 @@ void PagedAttention::reserve(const Memory& memory, int max_tokens, int context_l
   rows_per_tile_ = std::max(1, kQueriesPerTile / queries_per_row_);
   const int queries = rows_per_tile_ * queries_per_row_;
   state_floats_ = size_t(queries) * (2 + layer.head_width);
+  partial_floats_ = size_t(queries_per_row_) * (2 + layer.head_width);
   // Every sequence may end in a tile of its own.
   const size_t most_tiles = size_t(max_tokens) * layer.num_heads;
   tiles_.reserve(most_tiles);
   partial_of_tile_.reserve(most_tiles);
   const int pieces = divide_up(context_length, kPieceKeys) + 1;
-  tile_of_task_.reserve(most_tiles + size_t(kTilesPerMember) * num_threads * pieces);
+  tile_of_task_.reserve(most_tiles + size_t(kTasksPerMember) * num_threads * pieces);
   tasks_left_ = std::make_unique<std::atomic<int>[]>(most_tiles);
   AttentionWorkspace& shared = *memory.attention;
-  const size_t partial_bytes = size_t(kTilesPerMember) * num_threads * pieces * state_floats_ * sizeof(float);
+  const size_t partial_bytes = size_t(kTasksPerMember) * num_threads * pieces * partial_floats_ * sizeof(float);
   if (shared.partials.bytes() < partial_bytes) shared.partials = Arena(partial_bytes);
   shared.members.resize(size_t(num_threads));
   const auto grow = [](auto& values, size_t size) { values.resize(std::max(values.size(), size)); };
@@ -59,7 +60,7 @@ int PagedAttention::prepare(const Memory& memory, const Step& step) {
             {row, end_row, head, first_key / kPieceKeys, step.positions[end_row - 1] / kPieceKeys + 1, 0, 0});
     }
   }
-  const bool split = int(tiles_.size()) < kTilesPerMember * step.num_threads;
+  const bool split = int(tiles_.size()) < kTasksPerMember * step.num_threads;
   tile_of_task_.clear();
   partial_of_tile_.clear();
   size_t partials = 0;
@@ -67,8 +68,8 @@ int PagedAttention::prepare(const Memory& memory, const Step& step) {
     Tile& tile = tiles_[i];
     const int pieces = tile.end_piece - tile.first_piece;
     int tasks = 1;
-    if (split && pieces > 1) {
-      const int wanted = divide_up(kTilesPerMember * step.num_threads, int(tiles_.size()));
+    if (split && pieces > 1 && tile.end_row - tile.first_row == 1) {
+      const int wanted = divide_up(kTasksPerMember * step.num_threads, int(tiles_.size()));
       tile.pieces_per_task = divide_up(pieces, std::min(pieces, wanted));
       tasks = divide_up(pieces, tile.pieces_per_task);
     } else {
@@ -102,18 +103,18 @@ void PagedAttention::load_queries(const Memory& memory, const Step& step, const 
 
 bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Tile& tile, int piece, Scratch& scratch,
                                const AttentionState& state) const {
-  constexpr int blocks_per_piece = kPieceKeys / kBlockTokens;
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   const int32_t* table = step.block_tables + size_t(step.row_sequences[tile.first_row]) * step.block_table_stride;
   const int last_block = step.positions[tile.end_row - 1] / kBlockTokens;
-  const uint8_t* blocks[blocks_per_piece];
-  int count = 0;
-  for (int b = piece * blocks_per_piece; b < (piece + 1) * blocks_per_piece && b <= last_block; ++b)
-    blocks[count++] = layer.block_of(table[b], tile.head);
+  const uint8_t* blocks[2 * kPieceBlocks];
+  const int first_block = piece * kPieceBlocks;
+  const int count = std::min(2 * kPieceBlocks, last_block + 1 - first_block);
+  for (int b = 0; b < count; ++b) blocks[b] = layer.block_of(table[first_block + b], tile.head);
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
   const AttentionQueries all{scratch.q.data(), scratch.first_key.data(), scratch.end_key.data(),
                              queries,          layer.head_width,         shape_.soft_cap};
-  return memory.kernels->attention_piece(all, layer.type, blocks, count, piece * kPieceKeys, scratch.scores.data(),
+  return memory.kernels->attention_piece(all, layer.type, blocks, std::min(count, kPieceBlocks),
+                                         std::max(0, count - kPieceBlocks), piece * kPieceKeys, scratch.scores.data(),
                                          state);
 }
 
@@ -155,17 +156,17 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
     return;
   }
 
-  float* partials = memory.attention->partials.as<float>() + partial_of_tile_[size_t(index)] * state_floats_;
+  float* partials = memory.attention->partials.as<float>() + partial_of_tile_[size_t(index)] * partial_floats_;
   const int begin = tile.first_piece + (task - tile.first_task) * tile.pieces_per_task;
   const int end = std::min(tile.end_piece, begin + tile.pieces_per_task);
   for (int piece = begin; piece < end; ++piece) {
-    float* place = partials + size_t(piece - tile.first_piece) * state_floats_;
+    float* place = partials + size_t(piece - tile.first_piece) * partial_floats_;
     run_piece(memory, step, tile, piece, scratch, state_in(place, queries, layer.head_width));
   }
   if (tasks_left_[size_t(index)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   start_running();
   for (int piece = 0; piece < pieces; ++piece) {
-    const AttentionState state = state_in(partials + size_t(piece) * state_floats_, queries, layer.head_width);
+    const AttentionState state = state_in(partials + size_t(piece) * partial_floats_, queries, layer.head_width);
     memory.kernels->attention_merge(state, queries, layer.head_width, running);
   }
   finish(memory, tile, running);

@@ -1,8 +1,8 @@
 // Attention of a step's rows over their paged caches, in pieces of fixed positions; see docs/numerics.md.
 //
 // Work is cut into tiles: a few rows of one sequence and one KV head with all its query heads. Where there are fewer
-// tiles than the team could use, the pieces of a tile become tasks too; whoever finishes a tile's last piece merges its
-// pieces, always in order, so who computed what never shows in the result.
+// tiles than the team could use, the pieces of a one-row tile become tasks too; whoever finishes a tile's last piece
+// merges its pieces, always in order, so who computed what never shows in the result.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,8 @@ class PagedAttention final : public Operation {
   AttentionShape shape_;
   int queries_per_row_ = 1;  // query heads of one KV head
   int rows_per_tile_ = 1;
-  size_t state_floats_ = 0;  // of one tile's largest state
+  size_t partial_floats_ = 0;  // of a one-row tile's state
+  size_t state_floats_ = 0;    // of one tile's largest state
   std::vector<Tile> tiles_;
   std::vector<int> tile_of_task_;
   std::unique_ptr<std::atomic<int>[]> tasks_left_;  // per tile

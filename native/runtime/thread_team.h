@@ -31,7 +31,7 @@ class ThreadTeam {
       generation_.store(generation + 1, std::memory_order_release);
       wake_all(generation_);
     } else {
-      wait_for_change(generation_, generation);
+      wait_for_change(generation_, generation, spins_at_barrier_);
     }
     return stopping_;
   }
@@ -47,9 +47,10 @@ class ThreadTeam {
     value.notify_all();
   }
   // Spins for a bounded time, then sleeps.
-  static void wait_for_change(const std::atomic<unsigned>& value, unsigned old);
+  static void wait_for_change(const std::atomic<unsigned>& value, unsigned old, int spins);
 
   const int num_threads_;
+  const int spins_at_barrier_;
   std::vector<std::thread> threads_;
   const std::function<void(int)>* body_ = nullptr;
   bool closing_ = false;

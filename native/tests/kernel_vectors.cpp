@@ -308,7 +308,7 @@ void attention_vectors(const KernelTable& kernels, KvType type, int head_width, 
     for (int piece = 0; piece < pieces; ++piece) {
       const uint8_t* pages[blocks_per_piece];
       for (int b = 0; b < blocks_per_piece; ++b) pages[b] = blocks[size_t(piece * blocks_per_piece + b)].data();
-      const bool is_visible = kernels.attention_piece(queries, type, pages, blocks_per_piece,
+      const bool is_visible = kernels.attention_piece(queries, type, pages, blocks_per_piece, 0,
                                                       piece * blocks_per_piece * kGroup, scores.data(), state);
       digest.add(uint32_t(is_visible));
       if (!is_visible) continue;

@@ -19,8 +19,7 @@ _GROUP: Final = 32
 # A scale, a sum and a scaled sum of 32 codes; the two latter twice, by 16 codes.
 _GROUP_FIGURES: Final = 7
 _REPLICATED_ROWS: Final = 2
-_QUERIES_PER_TILE: Final = 32
-_TILES_PER_MEMBER: Final = 4
+_TASKS_PER_MEMBER: Final = 16
 _PIECE_TOKENS: Final = 128
 
 
@@ -76,8 +75,7 @@ def _code_bytes(storage: Storage, limits: StepLimits, num_threads: int) -> int:
 
 
 def _partial_bytes(attention: Attention, context_length: int, num_threads: int) -> int:
-    """A state (maximum, sum, output) for each query of a tile and each piece of the split tiles."""
-    queries_per_row = attention.num_heads // attention.num_kv_heads
-    queries = max(1, _QUERIES_PER_TILE // queries_per_row) * queries_per_row
+    """A state (maximum, sum, output) for each query head of a row and each piece of the split tiles."""
+    queries = attention.num_heads // attention.num_kv_heads
     pieces = -(-context_length // _PIECE_TOKENS) + 1
-    return _TILES_PER_MEMBER * num_threads * pieces * queries * (2 + attention.head_width) * _FLOAT_BYTES
+    return _TASKS_PER_MEMBER * num_threads * pieces * queries * (2 + attention.head_width) * _FLOAT_BYTES
