@@ -283,20 +283,20 @@ FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, int c
 inline constexpr size_t kMostPrefetchDistance = 16384;
 
 template <WeightLayout L, int Rows, int Tiles>
-void register_tile(TilePointers w, int groups32, int column, const RowPointers& x, float* out, size_t out_stride,
-                   const float* bias) {
+void register_tile(TilePointers w, int groups32, int column, bool asks_ahead, const RowPointers& x, float* out,
+                   size_t out_stride, const float* bias) {
   Vector acc[Tiles][Rows];
 #pragma GCC unroll 2
   for (int t = 0; t < Tiles; ++t)
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) acc[t][r] = v_zero();
-  [[maybe_unused]] const uint8_t* ahead =
-      w.codes + (w.tile_bytes < kMostPrefetchDistance ? w.tile_bytes : kMostPrefetchDistance);
-  [[maybe_unused]] const size_t ahead_bytes = w.tile_bytes / size_t(groups32);
+  const size_t run_bytes = Tiles * w.tile_bytes;
+  const size_t ahead_bytes = run_bytes / size_t(groups32);
+  const uint8_t* ahead = w.codes + (run_bytes < kMostPrefetchDistance ? run_bytes : kMostPrefetchDistance);
   w.codes += 4 * column;
   for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
-    // One row runs at memory speed: each group asks for its share of what lies a tile ahead.
-    if constexpr (Rows == 1) {
+    // Each group asks for its share of what lies a tile ahead.
+    if (asks_ahead) {
       for (size_t line = 0; line < ahead_bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
       ahead += ahead_bytes;
     }
@@ -344,11 +344,13 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
     };
     float* target = out + size_t(row) * out_stride;
     for (int column = 0; column < kTileColumns; column += kWidth) {
+      const bool asks_ahead = row == row_begin && column == 0;
       switch (rows) {
-        case 1: register_tile<L, 1, Tiles>(w, groups32, column, pointers, target, out_stride, bias); break;
-        case 2: register_tile<L, 2, Tiles>(w, groups32, column, pointers, target, out_stride, bias); break;
-        case 4: register_tile<L, 4, Tiles>(w, groups32, column, pointers, target, out_stride, bias); break;
-        default: register_tile<L, kMostRows, Tiles>(w, groups32, column, pointers, target, out_stride, bias);
+        case 1: register_tile<L, 1, Tiles>(w, groups32, column, asks_ahead, pointers, target, out_stride, bias); break;
+        case 2: register_tile<L, 2, Tiles>(w, groups32, column, asks_ahead, pointers, target, out_stride, bias); break;
+        case 4: register_tile<L, 4, Tiles>(w, groups32, column, asks_ahead, pointers, target, out_stride, bias); break;
+        default:
+          register_tile<L, kMostRows, Tiles>(w, groups32, column, asks_ahead, pointers, target, out_stride, bias);
       }
     }
     row += rows;
