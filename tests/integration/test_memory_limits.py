@@ -22,7 +22,7 @@ from tiny_chat_model import write_tiny_chat_model
 FERRUM = [sys.executable, "-m", "ferrum"]
 MEBIBYTE = 1024 * 1024
 # A context so long that a tiny model needs more than half a gigabyte for it.
-CONTEXT = 2**21
+CONTEXT = 2**23
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_serve_says_in_one_line_what_it_chose_within_memory(home: Path, model: s
     with server([*command, "--kv-dtype", "int8", "--max-num-seqs", "3"]) as running:
         [line] = [line for line in running.lines if line.startswith("context: ")]
         told = re.fullmatch(
-            r"context: (\d+) tokens \(of 2097152: memory\); sequences: 3; step: \d+ tokens.*; "
+            r"context: (\d+) tokens \(of 8388608: memory\); sequences: 3; step: \d+ tokens.*; "
             r"KV cache: (\d+) blocks of 32 tokens, \d+ MiB; memory: (\d+) MiB of 250 MiB, --memory\n",
             line,
         )

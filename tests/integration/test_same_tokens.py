@@ -112,7 +112,7 @@ def check(bench: Bench, requests: Requests, variants: tuple[tuple[int, int], ...
 
 
 @pytest.mark.models
-@settings(deadline=None, max_examples=2, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=4, suppress_health_check=list(HealthCheck))
 @given(short=short_requests, long=long_requests)
 def test_smollm2_company_chunks_and_threads_change_no_bit(
     smollm2: Bench, short: Requests, long: tuple[TokenPrompt, SamplingParams]
@@ -121,7 +121,7 @@ def test_smollm2_company_chunks_and_threads_change_no_bit(
 
 
 @pytest.mark.models
-@settings(deadline=None, max_examples=1, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=2, suppress_health_check=list(HealthCheck))
 @given(short=short_requests, long=long_requests)
 def test_gemma3_company_chunks_and_threads_change_no_bit(
     gemma3: Bench, short: Requests, long: tuple[TokenPrompt, SamplingParams]
