@@ -36,7 +36,8 @@ def test_native_diverges_little_from_float_and_float_has_the_known_perplexity(
     report = report_perplexity(model, LICENCE, 2, tmp_path, lambda *done: windows.append(done), kv_dtype)
     assert report.perplexity_float == pytest.approx(perplexity, abs=0.01)
     assert 0 < report.kl_mean <= most_divergence
-    assert report.perplexity_native == pytest.approx(report.perplexity_float, rel=0.01)
+    most_shift = 0.01 if kv_dtype is KvDtype.F16 else 0.02  # as measured, with room
+    assert report.perplexity_native == pytest.approx(report.perplexity_float, rel=most_shift)
     assert windows[-1] == (4, 4)
     assert f"kv={kv_dtype} " in report.numerics_id
     assert report.tokens_scored == 4 * 255
