@@ -18,6 +18,7 @@ FerrumError
 ├── EngineClosed               submitted while the engine is shutting down
 ├── RequestCancelled           the caller went away or cancelled
 └── InternalError              our own bug, reported instead of hidden
+    └── AlreadyExists          an owner asked again for what it may hold once
 
 ``str(error)`` is one line that says what, where and what to do. Nobody parses it: callers read the fields.
 """
@@ -179,3 +180,12 @@ class RequestCancelled(FerrumError):
 
 class InternalError(FerrumError):
     """A bug of ours, reported instead of hidden."""
+
+
+class AlreadyExists(InternalError):
+    """``owner`` asked for a ``resource`` that it may hold once and holds already."""
+
+    def __init__(self, resource: str, owner: str) -> None:
+        super().__init__(f"{owner} already has a {resource}")
+        self.resource = resource
+        self.owner = owner
