@@ -26,6 +26,7 @@ class Checkpoint:
     def __init__(self, path: Path, files: tuple[GgufFile, ...]) -> None:
         self.path = path
         self._files = files
+        self._file_digests: tuple[str, ...] = ()
         self.metadata: Metadata = files[0].metadata
         self.tensors: Mapping[str, QuantizedTensor] = MappingProxyType(_join_tensors(files))
 
@@ -42,7 +43,7 @@ class Checkpoint:
     @property
     def num_bytes(self) -> int:
         """Bytes of all files together."""
-        return sum(int(file.data.size) for file in self._files)
+        return sum(self.file_sizes())
 
     def digest(self, cache_directory: Path | None = None) -> str:
         """64 hex digits that name the content: equal files have equal digests wherever they lie.
@@ -51,14 +52,22 @@ class Checkpoint:
         file's digest is remembered there and reused while its device, inode, size, modification time and
         change time are all the same.
         """
+        return hashlib.sha256("\n".join(self.file_digests(cache_directory)).encode()).hexdigest()
+
+    def file_digests(self, cache_directory: Path | None = None) -> tuple[str, ...]:
+        """The digest of each file, as in ``digest``; hashed once for a checkpoint."""
         assert self._files, "digest of a closed checkpoint"
-        digests = [
+        self._file_digests = self._file_digests or tuple(
             content_digest(file.data)
             if cache_directory is None
             else cached_digest(file.path, file.data, file.fingerprint, cache_directory)
             for file in self._files
-        ]
-        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+        )
+        return self._file_digests
+
+    def file_sizes(self) -> tuple[int, ...]:
+        """Bytes of each file."""
+        return tuple(int(file.data.size) for file in self._files)
 
     def close(self) -> None:
         """Forget the tensors and their files; the metadata stays."""
