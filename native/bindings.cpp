@@ -10,6 +10,7 @@
 #include "kernels/kernel_table.h"
 #include "measure/arithmetic_rate.h"
 #include "measure/read_bandwidth.h"
+#include "runtime/kv_blocks.h"
 #include "runtime/plan_interpreter.h"
 #include "runtime/weight_packing.h"
 
@@ -136,6 +137,22 @@ class Runtime {
     for (size_t row = 0; row < out.shape(0); ++row)
       memcpy(out.data() + row * out.shape(1), interpreter_.logits_row(int(row)), sizeof(float) * out.shape(1));
   }
+  size_t block_bytes() const { return kv_block_bytes(interpreter_.memory()); }
+  void copy_block(int source, int target) {
+    require_block(source);
+    require_block(target);
+    if (source != target) copy_kv_block(interpreter_.memory(), source, target);
+  }
+  void read_block(int block, MutableArray<uint8_t> out) const {
+    require_block(block);
+    require(out.size() == block_bytes(), "out is not as large as a block");
+    read_kv_block(interpreter_.memory(), block, out.data());
+  }
+  void write_block(int block, Array<uint8_t> content) {
+    require_block(block);
+    require(content.size() == block_bytes(), "content is not as large as a block");
+    write_kv_block(interpreter_.memory(), block, content.data());
+  }
   void abort() { interpreter_.abort(); }
   void start_timing() { interpreter_.start_timing(); }
   void stop_timing() { interpreter_.stop_timing(); }
@@ -146,6 +163,10 @@ class Runtime {
   std::string kernel_set() const { return kernels_.name; }
 
  private:
+  void require_block(int block) const {
+    require(block >= 0 && block < interpreter_.limits().num_blocks, "a block id outside the arena");
+  }
+
   static RowSpace space(bool per_output) { return per_output ? RowSpace::outputs : RowSpace::tokens; }
 
   void check_rows(const Step& step, const Array<int32_t>& token_ids, const Array<int32_t>& positions,
@@ -322,10 +343,14 @@ NB_MODULE(_native, m) {
       .def("run", &Runtime::run, "token_ids"_a, "positions"_a, "sequence_starts"_a, "block_tables"_a, "output_rows"_a,
            "sampling"_a.none(), "tokens"_a, "digests"_a.none())
       .def("copy_logits", &Runtime::copy_logits, "out"_a)
+      .def("copy_block", &Runtime::copy_block, "source"_a, "target"_a)
+      .def("read_block", &Runtime::read_block, "block"_a, "out"_a)
+      .def("write_block", &Runtime::write_block, "block"_a, "content"_a)
       .def("abort", &Runtime::abort)
       .def("start_timing", &Runtime::start_timing)
       .def("stop_timing", &Runtime::stop_timing)
       .def_prop_ro("operation_seconds", &Runtime::operation_seconds)
+      .def_prop_ro("block_bytes", &Runtime::block_bytes)
       .def_prop_ro("weight_bytes", &Runtime::weight_bytes)
       .def_prop_ro("kv_bytes", &Runtime::kv_bytes)
       .def_prop_ro("scratch_bytes", &Runtime::scratch_bytes)

@@ -25,6 +25,9 @@ class SchedulerConfig:
     active_decode_prefill_chunk most prompt tokens of all requests in a step that also decodes
     expected_output_tokens      KV room promised on admission to a request that names no max_tokens; if it
                                 writes more, the youngest request may have to be preempted
+    prefix_rendezvous_max_wait_ms
+                                how long a request waits for another that is computing their common prefix
+                                and makes no progress; 0 = never waits
     """
 
     max_running_requests: int = 16
@@ -34,10 +37,12 @@ class SchedulerConfig:
     prefill_chunk_tokens: int = 256
     active_decode_prefill_chunk: int = 128
     expected_output_tokens: int = 256
+    prefix_rendezvous_max_wait_ms: int = 10_000
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            _require_count(f"scheduler.{each.name}", getattr(self, each.name))
+            lowest = 0 if each.name == "prefix_rendezvous_max_wait_ms" else 1
+            _require_count(f"scheduler.{each.name}", getattr(self, each.name), lowest)
         if self.max_num_batched_tokens < self.max_running_requests:
             raise InvalidConfig(
                 "scheduler.max_num_batched_tokens",
@@ -72,6 +77,7 @@ class EngineConfig:
     shutdown_drain_s       seconds that running requests get to end when the engine shuts down
     stall_after_s          seconds one step may take before the engine is reported as stuck
     logit_digests          report a digest of the logits' bits with every token (debugging; costs time)
+    prefix_cache           keep computed blocks and share them between requests that begin alike
     scheduler, kv_cache    see SchedulerConfig and KvCacheConfig
     """
 
@@ -84,6 +90,7 @@ class EngineConfig:
     shutdown_drain_s: float = 30.0
     stall_after_s: float = 300.0
     logit_digests: bool = False
+    prefix_cache: bool = True
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     kv_cache: KvCacheConfig = field(default_factory=KvCacheConfig)
 
@@ -100,8 +107,9 @@ class EngineConfig:
         _require_count("tokenizer_threads", self.tokenizer_threads)
         _require_number("shutdown_drain_s", self.shutdown_drain_s, 0.0, 86_400.0)
         _require_number("stall_after_s", self.stall_after_s, 1.0, 86_400.0)
-        if not isinstance(self.logit_digests, bool):
-            raise InvalidConfig("logit_digests", f"must be true or false, not {self.logit_digests!r}")
+        for name in ("logit_digests", "prefix_cache"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidConfig(name, f"must be true or false, not {getattr(self, name)!r}")
 
 
 def config_from_mapping(kind: type[_Config], values: Mapping[str, Any]) -> _Config:
@@ -129,11 +137,11 @@ def _from_mapping(kind: type[_Config], values: Mapping[str, Any], prefix: str) -
     return kind(**arguments)
 
 
-def _require_count(name: str, value: object) -> None:
+def _require_count(name: str, value: object, lowest: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidConfig(name, f"must be an integer, not {value!r}")
-    if value < 1:
-        raise InvalidConfig(name, f"must be at least 1, not {value}")
+    if value < lowest:
+        raise InvalidConfig(name, f"must be at least {lowest}, not {value}")
 
 
 def _require_optional_count(name: str, value: object) -> None:

@@ -46,11 +46,16 @@ Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """One thing to answer. ``request_id`` is unique among active requests."""
+    """One thing to answer. ``request_id`` is unique among active requests.
+
+    ``cache_salt``: computed prompts are shared only with requests of the same salt, so that their timing
+    tells nothing to others; None = with all that have none.
+    """
 
     request_id: str
     prompt: Prompt
     sampling: SamplingParams = SamplingParams()
+    cache_salt: str | None = None
 
 
 class FinishReason(StrEnum):
@@ -65,7 +70,10 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request. Completion counts every generated token, the end token included."""
+    """Token counts of one request. Completion counts every generated token, the end token included.
+
+    ``cached_tokens`` of the prompt were found in the prefix cache and not computed.
+    """
 
     prompt_tokens: int
     completion_tokens: int

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.errors import ChatTemplateError, ContextLengthExceeded, InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt, TextPrompt
 from ferrum.core.sampling_params import MAX_SEED
@@ -44,7 +45,7 @@ class InputProcessor:
         """The request's tokens, budget and seed.
 
         An explicit max_tokens is never reduced; a missing one becomes what the context leaves. A missing seed
-        is drawn. Raises InvalidRequest (empty or unreadable prompt), ChatTemplateError,
+        is drawn. Raises InvalidRequest (empty or unreadable prompt, empty salt), ChatTemplateError,
         ContextLengthExceeded.
         """
         prompt_ids = tuple(self._encode(request.prompt))
@@ -57,6 +58,7 @@ class InputProcessor:
             is_budget_explicit=request.sampling.max_tokens is not None,
             sampling=request.sampling,
             seed=secrets.randbelow(MAX_SEED + 1) if seed is None else seed,
+            scope=_scope(request.cache_salt),
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
@@ -85,3 +87,9 @@ class InputProcessor:
         if input_tokens + wanted > self.capacity:
             raise ContextLengthExceeded(self.capacity, input_tokens, wanted)
         return wanted
+
+
+def _scope(cache_salt: str | None) -> PrefixScope:
+    if cache_salt is not None and (not isinstance(cache_salt, str) or not cache_salt):
+        raise InvalidRequest("must be a text that is not empty; leave it out to share with all", "cache_salt")
+    return PrefixScope(salt=cache_salt)

@@ -57,13 +57,14 @@ class RequestOutput:
         self._pieces.append(text)
         return OutputUpdate(text, reason)
 
-    def result(self, reason: FinishReason) -> InferenceResult:
+    def result(self, reason: FinishReason, cached_tokens: int = 0) -> InferenceResult:
+        """The answer so far; ``cached_tokens`` of the prompt were not computed."""
         return InferenceResult(
             request_id=self._spec.request_id,
             text="".join(self._pieces),
             token_ids=tuple(self._token_ids),
             finish_reason=reason,
-            usage=Usage(len(self._spec.prompt_ids), len(self._token_ids)),
+            usage=Usage(len(self._spec.prompt_ids), len(self._token_ids), cached_tokens),
             seed=self._spec.seed,
             logit_digests=tuple(self._digests),
         )

@@ -240,7 +240,7 @@ class StepLoop:
         for request in cancelled:
             if self._active.get(request.request_id) is request:
                 text = request.output.flush()
-                self._end(request, text, request.output.result(FinishReason.CANCELLED))
+                self._end(request, text, self._result(request, FinishReason.CANCELLED))
 
     def _apply(self, outcome: StepOutcome) -> None:
         """Brings a step's tokens to their requests, then to scheduler and callers."""
@@ -267,10 +267,13 @@ class StepLoop:
                 endings.append((request, "", InternalError(f"token {token.token_id} has no text: {error!r}")))
                 continue
             if update.finish_reason is not None:
-                endings.append((request, update.text, request.output.result(update.finish_reason)))
+                endings.append((request, update.text, self._result(request, update.finish_reason)))
             elif update.text:
                 self._post_office.post(request.outlet, update.text, None)
         return endings
+
+    def _result(self, request: ActiveRequest, reason: FinishReason) -> InferenceResult:
+        return request.output.result(reason, self._scheduler.cached_tokens(request.request_id))
 
     def _note_token(self, request: ActiveRequest, now: float) -> None:
         if request.last_token_at is None:

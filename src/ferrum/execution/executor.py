@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from ferrum.core.block_store import BlockStore
 from ferrum.core.step import StepPlan, StepResult
 
 
@@ -52,6 +53,11 @@ class Executor(Protocol):
     @property
     def resolved_plan(self) -> ResolvedModelPlan | None:
         """The authoritative plan; a plan-runtime executor always has one."""
+        ...
+
+    @property
+    def block_store(self) -> BlockStore | None:
+        """Its KV blocks, if requests can share them; None: each request's blocks are its own."""
         ...
 
     def prepare_startup(self) -> None:

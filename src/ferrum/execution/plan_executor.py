@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ferrum.core.arrays import FloatArray
+from ferrum.core.block_store import BlockStore
 from ferrum.core.errors import InvalidConfig, ModelError
 from ferrum.core.step import SampledToken, StepPlan, StepResult
 from ferrum.execution.batch_builder import build_batch
@@ -41,6 +42,7 @@ class PlanExecutor:
         self._logit_detail = logit_detail
         self._is_closed = False
         self.resolved_plan = resolved_plan
+        self.block_store: BlockStore | None = runtime
         self.capacity = ExecutorCapacity(
             num_blocks=runtime.num_blocks,
             block_tokens=runtime.block_tokens,

@@ -20,6 +20,10 @@ from ferrum.weights.quantized_tensor import QuantizedTensor
 
 BLOCK_TOKENS = 32
 
+# Order of bytes in a KV block (native/kernels/attention.cpp); raised when it changes, so that saved blocks of
+# another order are not taken for ours.
+KV_LAYOUT_ID = "native-kv-1"
+
 # Every kernel set and thread count gives the same bits (docs/numerics.md), so neither is part of the id.
 NUMERICS_ID = "native-1 kv={kv_dtype} piece=128"
 
@@ -113,6 +117,14 @@ class NativeRuntime:
         return self._running().scratch_bytes
 
     @property
+    def block_bytes(self) -> int:
+        return self._running().block_bytes
+
+    @property
+    def layout_id(self) -> str:
+        return KV_LAYOUT_ID
+
+    @property
     def executable_plan(self) -> ExecutablePlan:
         return self._executable
 
@@ -139,6 +151,17 @@ class NativeRuntime:
             logit_digests=np.zeros(0, np.uint64) if digests is None else digests,
             logits=self._logits(num_outputs if detail is LogitsDetail.FULL else 0),
         )
+
+    def copy_block(self, source: int, target: int) -> None:
+        self._running().copy_block(source, target)
+
+    def read_block(self, block: int) -> bytes:
+        content = np.empty(self.block_bytes, np.uint8)
+        self._running().read_block(block, content)
+        return content.tobytes()
+
+    def write_block(self, block: int, content: bytes) -> None:
+        self._running().write_block(block, np.frombuffer(content, np.uint8))
 
     def start_timing(self) -> None:
         """From now on, measures the wall time of every operation, until ``stop_timing``."""

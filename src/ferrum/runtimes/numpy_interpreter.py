@@ -103,6 +103,23 @@ class NumpyInterpreter:
     def vocabulary_size(self) -> int:
         return self._plan.vocabulary_size
 
+    @property
+    def block_bytes(self) -> int:
+        return self._kv.block_bytes
+
+    @property
+    def layout_id(self) -> str:
+        return f"numpy-kv-1 {np.dtype(self._arithmetic.kv_type).name}"
+
+    def copy_block(self, source: int, target: int) -> None:
+        self._kv.copy_block(source, target)
+
+    def read_block(self, block: int) -> bytes:
+        return self._kv.read_block(block)
+
+    def write_block(self, block: int, content: bytes) -> None:
+        self._kv.write_block(block, content)
+
     def run(self, batch: StepBatch, detail: LogitsDetail = LogitsDetail.NONE) -> StepOutput:
         """See Runtime.run. Raises StepAborted, and InternalError for sampling without a sampler."""
         self._is_aborted.clear()

@@ -55,6 +55,30 @@ class PagedKv:
                 store[half, blocks, offsets] = codes
                 self._scales[layer][half, blocks, offsets] = scales
 
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block in all layers."""
+        return sum(array[:, :1].nbytes for array in self._arrays())
+
+    def copy_block(self, source: int, target: int) -> None:
+        for array in self._arrays():
+            array[:, target] = array[:, source]
+
+    def read_block(self, block: int) -> bytes:
+        return b"".join(array[:, block].tobytes() for array in self._arrays())
+
+    def write_block(self, block: int, content: bytes) -> None:
+        assert len(content) == self.block_bytes
+        start = 0
+        for array in self._arrays():
+            part = np.frombuffer(content, array.dtype, array[:, block].size, start)
+            array[:, block] = part.reshape(array[:, block].shape)
+            start += part.nbytes
+
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        """All there is of blocks, [2, blocks, ...] each."""
+        return (*self._values, *(self._scales or ()))
+
     def read(self, layer: int, block_table: Int32Array, length: int) -> tuple[CachedRows, CachedRows]:
         """Keys and values of positions 0 to ``length`` (exclusive)."""
         used = block_table[: -(-length // BLOCK_TOKENS)]

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from ferrum.core.arrays import FloatArray, Int32Array, Uint64Array
+from ferrum.core.block_store import BlockStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class StepOutput:
     logits: FloatArray  # [num_outputs, vocabulary]
 
 
-class Runtime(Protocol):
-    """Runs steps of one model. ``run`` is called by one thread at a time.
+class Runtime(BlockStore, Protocol):
+    """Runs steps of one model. ``run`` is called by one thread at a time. It is the store of its KV blocks.
 
     ``numerics_id`` names everything that decides the bits of a result besides plan and weights.
     ``keeps_same_tokens_law``: a result depends on the sequence alone, bit for bit (docs/decisions).

@@ -7,11 +7,13 @@ from bisect import insort
 from collections.abc import Callable, Iterable
 
 from ferrum.cache.cache_manager import CacheManager
+from ferrum.cache.prefix_match import PrefixMatch
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.errors import QueueFull, ResourceExhausted
 from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted
 from ferrum.core.step import SampledToken, SequencePart, StepPlan
 from ferrum.scheduling.block_promises import BlockPromises
+from ferrum.scheduling.prefix_rendezvous import PrefixRendezvous
 from ferrum.scheduling.sequence import Sequence, SequenceSpec
 from ferrum.scheduling.token_budget import TokenBudget
 from ferrum.scheduling.waiting_queue import WaitingQueue
@@ -38,7 +40,12 @@ class ContinuousBatchScheduler:
         self._cache = cache
         self._observers = observers or Observers()
         self._clock = clock
-        self._promises = BlockPromises(cache.num_blocks)
+        self._promises = BlockPromises(cache)
+        self._rendezvous = PrefixRendezvous(
+            config.prefix_rendezvous_max_wait_ms / 1000 if cache.shares_prefixes else 0.0,
+            cache.block_tokens,
+            clock,
+        )
         self._sequences: dict[str, Sequence] = {}
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # by ticket
@@ -88,7 +95,7 @@ class ContinuousBatchScheduler:
     def commit(self, parts: Iterable[SequencePart], tokens: Iterable[SampledToken]) -> None:
         """Notes what was computed and chosen. Planned parts that are not among ``parts`` stay to be done."""
         for part in parts:
-            self._sequences[part.request_id].num_computed_tokens = part.start_position + len(part.token_ids)
+            self._note_computed(self._sequences[part.request_id], part)
         for token in tokens:
             self._sequences[token.request_id].token_ids.append(token.token_id)
 
@@ -99,6 +106,11 @@ class ContinuousBatchScheduler:
             self._stop_running(sequence)
         else:
             self._waiting.remove(sequence)
+            self._rendezvous.leave(sequence)
+
+    def cached_tokens(self, request_id: str) -> int:
+        """How many tokens of an active request's prompt were not computed but found."""
+        return self._sequences[request_id].num_cached_tokens
 
     def _decode_parts(self, budget: TokenBudget) -> list[SequencePart]:
         parts = []
@@ -128,21 +140,49 @@ class ContinuousBatchScheduler:
     def _stop_running(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
         self._promises.withdraw(sequence.request_id)
+        self._cache.publish_tail(sequence.request_id, sequence.token_ids, sequence.num_computed_tokens)
         self._cache.release(sequence.request_id)
+        self._rendezvous.leave(sequence)
+
+    def _note_computed(self, sequence: Sequence, part: SequencePart) -> None:
+        ends_prefill = part.sampling is not None and not sequence.is_decoding
+        sequence.num_computed_tokens = part.start_position + len(part.token_ids)
+        publish = self._cache.publish_tail if ends_prefill else self._cache.publish
+        publish(sequence.request_id, sequence.token_ids, sequence.num_computed_tokens)
 
     def _admit_waiting(self) -> None:
-        while len(self._running) < self._config.max_running_requests:
-            sequence = self._waiting.first
-            if sequence is None or not self._promise_first(sequence):
+        """Those who wait for a prefix that is being computed keep their places, and one among the running."""
+        num_held = 0
+        while num_held < len(self._waiting):
+            if len(self._running) + num_held >= self._config.max_running_requests:
                 return
-            self._waiting.remove(sequence)
-            insort(self._running, sequence, key=lambda running: running.ticket)
-            waited_s = self._clock() - sequence.waiting_since
-            self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
+            sequence = self._waiting[num_held]
+            if self._rendezvous.must_wait(sequence):
+                num_held += 1
+                continue
+            match = self._cache.find_prefix(sequence.scope, sequence.ids_to_find())
+            if self._rendezvous.try_to_hold(sequence, match.num_tokens, self._running):
+                num_held += 1
+            elif not self._admit(sequence, match):
+                return
 
-    def _promise_first(self, sequence: Sequence) -> bool:
+    def _admit(self, sequence: Sequence, match: PrefixMatch) -> bool:
+        """Lets the request run from what was found of it; False, changing nothing, when there is no room."""
         num_tokens = sequence.tokens_to_promise(self._config.expected_output_tokens)
-        return self._promises.raise_to(sequence.request_id, self._cache.blocks_for(num_tokens))
+        num_blocks = self._cache.blocks_for(num_tokens)
+        if not self._promises.has_room(num_blocks, match):
+            return False
+        self._cache.adopt(sequence.request_id, sequence.scope, match)
+        has_promise = self._promises.raise_to(sequence.request_id, num_blocks)
+        assert has_promise, "there was room for it before"
+        sequence.num_computed_tokens = match.num_tokens
+        if not sequence.num_preemptions:
+            sequence.num_cached_tokens = match.num_tokens
+        self._waiting.remove(sequence)
+        insort(self._running, sequence, key=lambda running: running.ticket)
+        waited_s = self._clock() - sequence.waiting_since
+        self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
+        return True
 
     def _prefill_budget(self, budget: TokenBudget, beside_decodes: int) -> TokenBudget:
         if not beside_decodes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SamplingInstruction, SequencePart
 
@@ -15,7 +16,7 @@ class SequenceSpec:
     """What the scheduler needs to know of a new request.
 
     ``max_tokens`` is resolved (the context's remainder when the caller named none, then
-    ``is_budget_explicit`` is false), and so is ``seed``.
+    ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use.
     """
 
     request_id: str
@@ -24,18 +25,21 @@ class SequenceSpec:
     is_budget_explicit: bool
     sampling: SamplingParams
     seed: int
+    scope: PrefixScope = field(default_factory=PrefixScope)
 
 
 class Sequence:
     """Mutable state of one request between submission and its end; mutated by the scheduler only.
 
     ``token_ids`` is the prompt and everything generated so far. The keys and values of the first
-    ``num_computed_tokens`` are in the cache. ``ticket`` orders requests by submission and never changes.
+    ``num_computed_tokens`` are in the cache. ``num_cached_tokens`` of the prompt were there before it ran.
+    ``ticket`` orders requests by submission and never changes.
     """
 
     __slots__ = (
         "_request",
         "max_total_tokens",
+        "num_cached_tokens",
         "num_computed_tokens",
         "num_preemptions",
         "request_id",
@@ -52,7 +56,13 @@ class Sequence:
         self.token_ids = list(request.prompt_ids)
         self.max_total_tokens = len(request.prompt_ids) + request.max_tokens
         self.num_computed_tokens = 0
+        self.num_cached_tokens = 0
         self.num_preemptions = 0
+
+    @property
+    def scope(self) -> PrefixScope:
+        """Whose cached blocks it may use."""
+        return self._request.scope
 
     @property
     def num_remaining_tokens(self) -> int:
@@ -72,6 +82,11 @@ class Sequence:
         if self._request.is_budget_explicit or self.num_preemptions:
             return self.max_total_tokens
         return min(self.max_total_tokens, len(self.token_ids) + expected_output_tokens)
+
+    def ids_to_find(self) -> list[int]:
+        """Known tokens of which the cache may hold all but the last."""
+        # With one token left, one that comes back would be a decode, and those are planned before it is here.
+        return self.token_ids[:-1] if self.num_preemptions else self.token_ids
 
     def part(self, num_tokens: int, block_table: tuple[int, ...]) -> SequencePart:
         """The next ``num_tokens`` uncomputed tokens; asks for a new one when it reaches the last known."""

@@ -22,9 +22,8 @@ class WaitingQueue:
         """Known tokens of everything that waits."""
         return self._num_tokens
 
-    @property
-    def first(self) -> Sequence | None:
-        return self._sequences[0] if self._sequences else None
+    def __getitem__(self, place: int) -> Sequence:
+        return self._sequences[place]
 
     def push(self, sequence: Sequence) -> None:
         insort(self._sequences, sequence, key=lambda waiting: waiting.ticket)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 
+from ferrum.core.block_store import BlockStore
 from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart, StepPlan, StepResult
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
 from ferrum.runtimes.protocol import StepAborted
@@ -33,6 +35,31 @@ def scripted(answers: Mapping[str, Sequence[int]]) -> Choose:
         return answer[min(sampling.position - prompt_length, len(answer) - 1)]
 
     return choose
+
+
+class ScriptedBlocks:
+    """A BlockStore over the executor's slots. A slot that was never written reads as token −1."""
+
+    layout_id = "scripted"
+
+    def __init__(self, slots: dict[int, int], block_tokens: int) -> None:
+        self._slots = slots
+        self._block_tokens = block_tokens
+        self.block_bytes = block_tokens * 4
+        self.num_copies = 0
+
+    def copy_block(self, source: int, target: int) -> None:
+        self.num_copies += 1
+        self.write_block(target, self.read_block(source))
+
+    def read_block(self, block: int) -> bytes:
+        return array("i", [self._slots.get(slot, -1) for slot in self._block_slots(block)]).tobytes()
+
+    def write_block(self, block: int, content: bytes) -> None:
+        self._slots.update(zip(self._block_slots(block), array("i", content), strict=True))
+
+    def _block_slots(self, block: int) -> range:
+        return range(block * self._block_tokens, (block + 1) * self._block_tokens)
 
 
 class ScriptedExecutor:
@@ -69,6 +96,9 @@ class ScriptedExecutor:
         self._choose = choose
         self._abort = threading.Event()
         self._slots: dict[int, int] = {}  # block · block_tokens + offset to the token stored there
+        self.block_store: BlockStore | None = (
+            ScriptedBlocks(self._slots, self.capacity.block_tokens) if is_planned else None
+        )
 
     def prepare_startup(self) -> None:
         self.num_prepared += 1

@@ -88,6 +88,8 @@ def test_a_wrong_engine_value_is_named(field: str, value: object, problem: str) 
 @pytest.mark.parametrize("field", [field.name for field in fields(SchedulerConfig)])
 @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
 def test_a_wrong_scheduler_value_is_named(field: str, value: object) -> None:
+    if (field, value) == ("prefix_rendezvous_max_wait_ms", 0):
+        return  # Turns it off.
     with pytest.raises(InvalidConfig) as caught:
         config_from_mapping(SchedulerConfig, {field: value})
     assert caught.value.field == f"scheduler.{field}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ferrum.cache.block_pool import BlockPool
 from ferrum.cache.cache_manager import CacheManager
+from ferrum.cache.prefix_cache import PrefixCache
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.events import Event, Observers
 from ferrum.core.ledger import LifecycleLedger
@@ -26,15 +27,25 @@ def spec(
 class SchedulerDriver:
     """One scheduler, its cache and an executor whose token depends on the whole history it reads back."""
 
-    def __init__(self, config: SchedulerConfig, num_blocks: int = 16, block_tokens: int = 4) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        num_blocks: int = 16,
+        block_tokens: int = 4,
+        *,
+        caches_prefixes: bool = False,
+    ) -> None:
         self.events: list[Event] = []
         self.ledger = LifecycleLedger()
-        self.cache = CacheManager(BlockPool(num_blocks, self.ledger), block_tokens)
-        self.clock = ManualClock()
-        self.scheduler = ContinuousBatchScheduler(config, self.cache, Observers((self,)), self.clock)
         self.executor = ScriptedExecutor(
             capacity=ExecutorCapacity(num_blocks, block_tokens, num_blocks * block_tokens, 258)
         )
+        store = self.executor.block_store
+        assert store is not None
+        prefixes = PrefixCache("scripted", block_tokens, store) if caches_prefixes else None
+        self.cache = CacheManager(BlockPool(num_blocks, self.ledger), block_tokens, prefixes)
+        self.clock = ManualClock()
+        self.scheduler = ContinuousBatchScheduler(config, self.cache, Observers((self,)), self.clock)
         self.outputs: dict[str, list[int]] = {}
         self.specs: dict[str, SequenceSpec] = {}
         self.finished: list[str] = []

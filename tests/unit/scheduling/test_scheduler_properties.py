@@ -35,10 +35,12 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(configs, st.lists(actions, max_size=40))
-def test_every_request_ends_once_with_its_solo_tokens(config: SchedulerConfig, script: list[tuple]) -> None:
-    driver = SchedulerDriver(config, NUM_BLOCKS, BLOCK_TOKENS)
+@settings(max_examples=200, deadline=None)
+@given(configs, st.booleans(), st.lists(actions, max_size=40))
+def test_every_request_ends_once_with_its_solo_tokens(
+    config: SchedulerConfig, caches_prefixes: bool, script: list[tuple]
+) -> None:
+    driver = SchedulerDriver(config, NUM_BLOCKS, BLOCK_TOKENS, caches_prefixes=caches_prefixes)
     cancelled = set()
     for number, (verb, *arguments) in enumerate(script):
         if verb == "submit":
@@ -75,11 +77,15 @@ def _checked_step(driver: SchedulerDriver, config: SchedulerConfig) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(configs, st.lists(st.tuples(st.integers(1, 24), st.integers(1, 16)), min_size=2, max_size=12))
+@given(
+    configs,
+    st.booleans(),
+    st.lists(st.tuples(st.integers(1, 24), st.integers(1, 16)), min_size=2, max_size=12),
+)
 def test_explicit_budgets_are_never_preempted(
-    config: SchedulerConfig, requests: list[tuple[int, int]]
+    config: SchedulerConfig, caches_prefixes: bool, requests: list[tuple[int, int]]
 ) -> None:
-    driver = SchedulerDriver(config, NUM_BLOCKS, BLOCK_TOKENS)
+    driver = SchedulerDriver(config, NUM_BLOCKS, BLOCK_TOKENS, caches_prefixes=caches_prefixes)
     for index, (length, max_tokens) in enumerate(requests):
         driver.submit(spec(str(index), length, max_tokens))
     driver.run()
@@ -88,11 +94,15 @@ def test_explicit_budgets_are_never_preempted(
 
 
 @settings(max_examples=60, deadline=None)
-@given(configs, st.lists(st.tuples(st.integers(1, 24), st.integers(1, 16)), min_size=2, max_size=12))
+@given(
+    configs,
+    st.booleans(),
+    st.lists(st.tuples(st.integers(1, 24), st.integers(1, 16)), min_size=2, max_size=12),
+)
 def test_a_default_budget_is_preempted_a_bounded_number_of_times(
-    config: SchedulerConfig, requests: list[tuple[int, int]]
+    config: SchedulerConfig, caches_prefixes: bool, requests: list[tuple[int, int]]
 ) -> None:
-    driver = SchedulerDriver(config, NUM_BLOCKS, BLOCK_TOKENS)
+    driver = SchedulerDriver(config, NUM_BLOCKS, BLOCK_TOKENS, caches_prefixes=caches_prefixes)
     for index, (length, max_tokens) in enumerate(requests):
         driver.submit(spec(str(index), length, max_tokens, is_budget_explicit=False))
     driver.run()
