@@ -12,7 +12,7 @@ import pytest
 from server_process import server
 
 from ferrum import LLM, EngineConfig, SamplingParams
-from ferrum.assembly.model_loading import LoadedModel, LoadOptions, load_model
+from ferrum.assembly.model_loading import LoadOptions, PlanModel, load_model
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.errors import ResourceExhausted
 from ferrum.core.kv_dtype import KvDtype
@@ -49,7 +49,7 @@ def ferrum(home: Path, *arguments: str, kibibytes: int | None = None) -> subproc
     )
 
 
-def load(model: str, home: Path, system_root: Path, config: EngineConfig) -> LoadedModel:
+def load(model: str, home: Path, system_root: Path, config: EngineConfig) -> PlanModel:
     options = LoadOptions(
         threads=1, engine=config, model_directory=home, cache_directory=home, system_root=system_root
     )

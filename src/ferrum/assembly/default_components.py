@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from functools import cache
 from typing import TypeVar
 
 from ferrum.assembly.component_config import ComponentConfig
 from ferrum.assembly.component_registry import ComponentMetadata, ComponentRegistry, FunctionFactory
-from ferrum.assembly.model_loading import LoadedModel
+from ferrum.assembly.layer_split import PLAN
+from ferrum.assembly.loaded_model import LoadedModel
+from ferrum.assembly.model_loading import PlanModel
 from ferrum.assembly.stub_executor import StubExecutor
 from ferrum.assembly.stub_tokenizer import StubTokenizer
 from ferrum.cache.block_pool import BlockPool
 from ferrum.cache.cache_manager import CacheManager
-from ferrum.core.errors import InvalidConfig
+from ferrum.core.errors import InternalError, InvalidConfig
 from ferrum.engine.engine import EngineTokenizer
 from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.execution.executor import Executor
@@ -25,10 +27,40 @@ from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 _Component = TypeVar("_Component")
 
 
-@cache
+class ProcessRegistry:
+    """The registry of a process, chosen once: by ``set``, or with Ferrum's own parts by the first ``get``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._registry: ComponentRegistry | None = None
+
+    def get(self) -> ComponentRegistry:
+        with self._lock:
+            if self._registry is None:
+                self._registry = make_registry()
+            return self._registry
+
+    def set(self, registry: ComponentRegistry) -> None:
+        """Raises InternalError when there is one already: engines may have been built from it."""
+        with self._lock:
+            if self._registry is not None:
+                raise InternalError(
+                    "the process's component registry is already set; pass yours to the builder"
+                )
+            self._registry = registry
+
+
+_PROCESS = ProcessRegistry()
+
+
 def default_registry() -> ComponentRegistry:
-    """The process's registry, filled on first use; pass your own to EngineBuilder to be independent of it."""
-    return make_registry()
+    """The process's registry; pass your own to EngineBuilder to be independent of it."""
+    return _PROCESS.get()
+
+
+def set_default_registry(registry: ComponentRegistry) -> None:
+    """Makes ``registry`` the process's, before anything was built. Raises InternalError afterwards."""
+    _PROCESS.set(registry)
 
 
 def make_registry() -> ComponentRegistry:
@@ -88,6 +120,10 @@ def _paged_cache(config: ComponentConfig) -> CacheManager:
 
 def _llm(config: ComponentConfig) -> Executor:
     model = _model_of(config, "executor")
+    if not isinstance(model, PlanModel):
+        raise InvalidConfig("executor", "'llm' runs models that have a plan, and this one was loaded without")
+    if config.layer_split is not None:
+        raise InvalidConfig(PLAN, "the native runtime runs all layers on one device; leave the split out")
     detail = LogitsDetail.DIGEST if config.engine.logit_digests else LogitsDetail.NONE
     return PlanExecutor(model.runtime, model.resolved_plan, detail, config.sampler)
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from dataclasses import replace
+from typing import Any, Self
 
 from ferrum.assembly.component_config import ComponentConfig
-from ferrum.assembly.component_registry import ComponentRegistry, ComponentTable
+from ferrum.assembly.component_making import make_for_model, make_without_model
+from ferrum.assembly.component_registry import ComponentRegistry
 from ferrum.assembly.default_components import default_registry
-from ferrum.assembly.model_loading import LoadedModel, LoadOptions, load_model
-from ferrum.assembly.resource_authority import compose_cache
+from ferrum.assembly.layer_split import read_layer_split
+from ferrum.assembly.loaded_model import LoadedModel
+from ferrum.assembly.model_loaders import MODEL_LOADERS
+from ferrum.assembly.model_loading import LoadOptions, load_model
+from ferrum.assembly.model_sources import DefinedModel, ModelSources
+from ferrum.assembly.resource_authority import ResourceOverrides, compose_resources
+from ferrum.assembly.speculation import read_draft, refuse_draft
 from ferrum.cache.cache_manager import CacheManager
+from ferrum.cache.recurrent_state import RecurrentStateManager
 from ferrum.core.config import EngineConfig
 from ferrum.core.errors import InvalidConfig, UnknownComponent
 from ferrum.core.events import Observer
@@ -21,27 +28,9 @@ from ferrum.engine.engine import ContinuousBatchEngine, EngineTokenizer
 from ferrum.engine.input_processor import ChatEncoder
 from ferrum.execution.executor import Executor
 from ferrum.sampling.sampler import Sampler
-from ferrum.weights.progress_reporter import ProgressReporter, SilentReporter
+from ferrum.weights.progress_reporter import SilentReporter
 
 _log = logging.getLogger("ferrum.assembly")
-_Component = TypeVar("_Component")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSources:
-    """Where a model comes from and how it is to be loaded."""
-
-    argument: str
-    options: LoadOptions
-    reporter: ProgressReporter
-
-
-@dataclass(frozen=True, slots=True)
-class DefinedModel:
-    """A model that is loaded already, with the sources it came from. Tokenizer and executor share it."""
-
-    sources: ModelSources
-    model: LoadedModel
 
 
 class EngineBuilder:
@@ -62,6 +51,7 @@ class EngineBuilder:
         self.chat_encoder: ChatEncoder | None = None
         self.sampler: Sampler | None = None
         self.kv_cache: CacheManager | None = None
+        self.recurrent_states: RecurrentStateManager | None = None
         self.executor: Executor | None = None
         self.scheduler: object | None = None
         self.observers: list[Observer] = []
@@ -104,6 +94,11 @@ class EngineBuilder:
         self.kv_cache = kv_cache
         return self
 
+    def with_recurrent_states(self, recurrent_states: RecurrentStateManager) -> Self:
+        """Counts its leases where the KV cache does: give both the same ledger."""
+        self.recurrent_states = recurrent_states
+        return self
+
     def with_executor(self, executor: Executor) -> Self:
         self.executor = executor
         return self
@@ -119,10 +114,10 @@ class EngineBuilder:
         UnknownComponent, or what loading and start-up raise. Whatever fails, nothing is left running.
         """
         self._refuse_scheduler_overrides()
-        components = self._load_model(self._component_config())
-        tokenizer = self._make_tokenizer(components)
-        components = replace(components, sampler=self._make_sampler(components))
-        executor = self._make_executor(components)
+        components = self._component_config()
+        refuse_draft(read_draft(components, self.resolve_name("executor")))
+        components = self._load_model(components)
+        tokenizer, executor = self._make_parts(components)
         try:
             engine = self._compose(components, tokenizer, executor)
         except BaseException:
@@ -143,7 +138,14 @@ class EngineBuilder:
             raise InvalidConfig("scheduler", "overrides are not accepted; set config.scheduler instead")
 
     def _component_config(self) -> ComponentConfig:
-        return ComponentConfig(engine=self.config, ledger=LifecycleLedger(), options=dict(self.options))
+        """Everything that is known, and wrong, before a part exists. Raises InvalidConfig."""
+        chosen = [manager.ledger for manager in (self.kv_cache, self.recurrent_states) if manager is not None]
+        return ComponentConfig(
+            engine=self.config,
+            ledger=chosen[0] if chosen else LifecycleLedger(),
+            options=dict(self.options),
+            layer_split=read_layer_split(self.options),
+        )
 
     def _load_model(self, components: ComponentConfig) -> ComponentConfig:
         """The model, loaded once for tokenizer and executor; not at all when both are there already."""
@@ -157,12 +159,24 @@ class EngineBuilder:
             sources = ModelSources(path, LoadOptions(engine=self.config), SilentReporter())
         if sources is None:
             return components
-        return _with_model(components, load_model(sources.argument, sources.options, sources.reporter))
+        load = MODEL_LOADERS.get(self.resolve_name("executor"), load_model)
+        return _with_model(components, load(sources.argument, sources.options, sources.reporter))
+
+    def _make_parts(self, components: ComponentConfig) -> tuple[EngineTokenizer, Executor]:
+        """From here on the executor holds the model; when one of them cannot be made, nobody does."""
+        try:
+            tokenizer = self._make_tokenizer(components)
+            return tokenizer, self._make_executor(replace(components, sampler=self._make_sampler(components)))
+        except BaseException:
+            if components.model is not None:
+                components.model.close()
+            raise
 
     def _make_tokenizer(self, components: ComponentConfig) -> EngineTokenizer:
         if self.tokenizer is not None:
             return self.tokenizer
-        return self._create("tokenizer", self.registry.tokenizers, components)
+        make = make_for_model if self.is_model_mode else make_without_model
+        return make("tokenizer", self.resolve_name("tokenizer"), self.registry.tokenizers, components)
 
     def _make_sampler(self, components: ComponentConfig) -> Sampler | None:
         """None when the runtime's own sampler does what was chosen."""
@@ -173,24 +187,11 @@ class EngineBuilder:
 
     def _make_executor(self, components: ComponentConfig) -> Executor:
         if self.executor is None:
-            return self._create("executor", self.registry.executors, components)
+            make = make_for_model if self.is_model_mode else make_without_model
+            return make("executor", self.resolve_name("executor"), self.registry.executors, components)
         if components.sampler is not None:
             raise InvalidConfig("sampler", "a pre-built executor brings its own; give it the sampler instead")
         return self.executor
-
-    def _create(
-        self, kind: str, table: ComponentTable[_Component], components: ComponentConfig
-    ) -> _Component:
-        """Makes a part by name. Without a model, one that cannot be made becomes a stub, with a warning."""
-        name = self.resolve_name(kind)
-        factory = table.get(name)
-        try:
-            return factory.create(components)
-        except Exception as error:
-            if self.is_model_mode:
-                raise InvalidConfig(kind, f"{name!r} cannot be made: {error}") from error
-            _log.warning("%s %r cannot be made (%s); the stub takes its place", kind, name, error)
-            return table.get("stub").create(components)
 
     def _compose(
         self, components: ComponentConfig, tokenizer: EngineTokenizer, executor: Executor
@@ -204,15 +205,23 @@ class EngineBuilder:
             tokenizer=tokenizer,
             chat_encoder=self._chat_encoder(components),
             executor=executor,
-            cache=compose_cache(
+            resources=compose_resources(
                 executor,
                 components.ledger,
-                override=self.kv_cache,
-                override_name=self.names.get("kv_cache"),
-                make_kv_cache=make_kv_cache,
+                self._resource_overrides(components.engine),
+                make_kv_cache,
+                components.engine.recurrent_state_max_slots,
             ),
             make_scheduler=self.registry.schedulers.get("continuous").create(components),
             observers=self.observers,
+        )
+
+    def _resource_overrides(self, config: EngineConfig) -> ResourceOverrides:
+        return ResourceOverrides(
+            kv_cache=self.kv_cache,
+            kv_cache_name=self.names.get("kv_cache"),
+            recurrent_states=self.recurrent_states,
+            has_prefix_cache=config.prefix_cache,
         )
 
     def _chat_encoder(self, components: ComponentConfig) -> ChatEncoder | None:

@@ -36,6 +36,7 @@ from ferrum.weights.checkpoint import Checkpoint, open_checkpoint
 from ferrum.weights.model_store import ModelStore
 from ferrum.weights.open_model import open_model
 from ferrum.weights.progress_reporter import ProgressReporter
+from ferrum.weights.source_bundle import SourceBundle, bundle_of_checkpoint
 
 # The interpreter with its libraries; and what a tokenizer keeps for each word. Both measured, rounded up.
 PROCESS_BYTES = 128 * MEBIBYTE
@@ -65,10 +66,11 @@ class LoadOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model ready to run; whoever takes ``runtime`` closes it. ``memory`` has the sizes that fit."""
+class PlanModel:
+    """A LoadedModel whose plan the native runtime runs; whoever takes ``runtime`` closes it."""
 
     name: str
+    bundle: SourceBundle
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
     plan: ModelPlan
@@ -78,6 +80,10 @@ class LoadedModel:
     memory: MemoryFit
 
     @property
+    def arithmetic(self) -> str:
+        return self.runtime.numerics_id
+
+    @property
     def resolved_plan(self) -> ResolvedModelPlan:
         return ResolvedModelPlan(str(self.identity), self.memory.kv_bytes_per_token)
 
@@ -85,8 +91,12 @@ class LoadedModel:
         """Token ids of the rendered messages. Raises ChatTemplateError or InvalidRequest."""
         return encode_chat(self.chat_template, self.tokenizer, prompt)
 
+    def close(self) -> None:
+        """Frees the weights of a model that no executor was made of; idempotent."""
+        self.runtime.close()
 
-def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) -> LoadedModel:
+
+def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) -> PlanModel:
     """Everything ``argument`` needs to run. Raises ModelError, InvalidConfig or ResourceExhausted."""
     threads = choose_thread_count(read_cpu_limits(options.system_root), options.threads)
     resolved = open_model(argument, ModelStore(options.model_directory), reporter)
@@ -95,9 +105,10 @@ def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) 
         tokenizer = tokenizer_from_gguf(checkpoint.metadata, options.cache_directory)
         template = _chat_template(tokenizer, options.chat_template)
         digest = checkpoint.digest(options.cache_directory)
+        bundle = bundle_of_checkpoint(checkpoint, options.cache_directory)
         runtime = _native_runtime(plan, checkpoint, memory, threads, options.engine)
     identity = ModelIdentity(plan.hash(), digest, runtime.numerics_id)
-    return LoadedModel(resolved.name, tokenizer, template, plan, runtime, identity, threads, memory)
+    return PlanModel(resolved.name, bundle, tokenizer, template, plan, runtime, identity, threads, memory)
 
 
 def _fitted_plan(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ferrum.assembly.engine_builder import DefinedModel, EngineBuilder, ModelSources
-from ferrum.assembly.model_loading import LoadedModel, LoadOptions, load_model
+from ferrum.assembly.engine_builder import EngineBuilder
+from ferrum.assembly.loaded_model import LoadedModel
+from ferrum.assembly.model_loaders import PLAN_EXECUTOR, find_loader
+from ferrum.assembly.model_loading import LoadOptions
+from ferrum.assembly.model_sources import DefinedModel, ModelSources
 from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.weights.progress_reporter import ProgressReporter
 
@@ -18,11 +21,15 @@ class RunningModel:
     engine: ContinuousBatchEngine
 
 
-def start_model(argument: str, options: LoadOptions, reporter: ProgressReporter) -> RunningModel:
-    """Loads ``argument`` and builds an engine over it, ready to answer.
+def start_model(
+    argument: str, options: LoadOptions, reporter: ProgressReporter, executor: str = PLAN_EXECUTOR
+) -> RunningModel:
+    """Loads ``argument`` for the kind of ``executor`` and builds an engine over it, ready to answer.
 
-    Raises ModelError, InvalidConfig or ResourceExhausted.
+    Raises UnknownComponent for an executor that runs no models, ModelError, InvalidConfig or
+    ResourceExhausted.
     """
-    model = load_model(argument, options, reporter)
+    model = find_loader(executor)(argument, options, reporter)
     defined = DefinedModel(ModelSources(argument, options, reporter), model)
-    return RunningModel(model, EngineBuilder(options.engine).with_defined_model(defined).build())
+    builder = EngineBuilder(options.engine).with_defined_model(defined).with_name("executor", executor)
+    return RunningModel(model, builder.build())

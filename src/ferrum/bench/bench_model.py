@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from ferrum import environment
-from ferrum.assembly.engine_builder import DefinedModel, EngineBuilder, ModelSources
+from ferrum.assembly.engine_builder import EngineBuilder
 from ferrum.assembly.memory_fit import ExplicitSizes
-from ferrum.assembly.model_loading import LoadedModel, LoadOptions, load_model
+from ferrum.assembly.model_loading import LoadOptions, PlanModel, load_model
+from ferrum.assembly.model_sources import DefinedModel, ModelSources
 from ferrum.bench.engine_probe import EngineProbe
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import InvalidConfig, ResourceExhausted
@@ -61,10 +62,14 @@ class BenchModel:
             max_num_batched_tokens=max(SchedulerConfig().max_num_batched_tokens, needs.num_sequences),
         )
         config = EngineConfig(
-            max_model_len=self.context_length, scheduler=scheduler, kv_dtype=choice.kv_dtype
+            max_model_len=self.context_length,
+            scheduler=scheduler,
+            kv_dtype=choice.kv_dtype,
+            # Steps that are driven directly write over whatever blocks hold.
+            prefix_cache=False,
         )
         options = LoadOptions(threads=choice.threads, engine=config, explicit=EXACTLY)
-        self.model: LoadedModel = load_model(choice.argument, options, reporter)
+        self.model: PlanModel = load_model(choice.argument, options, reporter)
         assert isinstance(self.model.runtime, NativeRuntime)
         self.runtime: NativeRuntime = self.model.runtime
         self.probe = EngineProbe()

@@ -12,8 +12,8 @@ from ferrum.core.errors import InvalidConfig
 from ferrum.core.kv_dtype import KvDtype
 
 if TYPE_CHECKING:
+    from ferrum.assembly.loaded_model import LoadedModel
     from ferrum.assembly.memory_fit import MemoryFit
-    from ferrum.assembly.model_loading import LoadedModel
 
 MEBIBYTE = 1024 * 1024
 
@@ -82,7 +82,7 @@ def start_up_lines(model: LoadedModel) -> list[str]:
     return [
         threads_line(model),
         memory_line(model.memory),
-        f"arithmetic: {model.runtime.numerics_id}",
+        f"arithmetic: {model.arithmetic}",
     ]
 
 

@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TextIO
 
-from ferrum.assembly.model_loading import LoadedModel, LoadOptions
+from ferrum.assembly.loaded_model import LoadedModel
+from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
 from ferrum.chat.prompt_encoder import NO_TEMPLATE
 from ferrum.cli.answer import Answerer, StreamingEngine

@@ -78,6 +78,11 @@ class EngineConfig:
     stall_after_s          seconds one step may take before the engine is reported as stuck
     logit_digests          report a digest of the logits' bits with every token (debugging; costs time)
     prefix_cache           keep computed blocks and share them between requests that begin alike
+    recurrent_state_max_slots
+                           most sequences with a recurrent state at once, for an engine-managed executor of
+                           such a model; None = as many as run
+    spec_draft             a draft model to speculate with; None = none
+    spec_n                 tokens that the draft proposes in each step
     scheduler, kv_cache    see SchedulerConfig and KvCacheConfig
     """
 
@@ -91,6 +96,9 @@ class EngineConfig:
     stall_after_s: float = 300.0
     logit_digests: bool = False
     prefix_cache: bool = True
+    recurrent_state_max_slots: int | None = None
+    spec_draft: str | None = None
+    spec_n: int = 4
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     kv_cache: KvCacheConfig = field(default_factory=KvCacheConfig)
 
@@ -105,6 +113,10 @@ class EngineConfig:
             raise InvalidConfig("memory_utilization", "must be above 0 and at most 1, not 0")
         _require_count("stream_buffer_chunks", self.stream_buffer_chunks)
         _require_count("tokenizer_threads", self.tokenizer_threads)
+        _require_optional_count("recurrent_state_max_slots", self.recurrent_state_max_slots)
+        _require_count("spec_n", self.spec_n)
+        if self.spec_draft is not None and (not isinstance(self.spec_draft, str) or not self.spec_draft):
+            raise InvalidConfig("spec_draft", f"must name a model, not {self.spec_draft!r}")
         _require_number("shutdown_drain_s", self.shutdown_drain_s, 0.0, 86_400.0)
         _require_number("stall_after_s", self.stall_after_s, 1.0, 86_400.0)
         for name in ("logit_digests", "prefix_cache"):

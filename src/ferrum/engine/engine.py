@@ -13,13 +13,13 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ferrum.cache.cache_manager import CacheManager
 from ferrum.core.config import EngineConfig
 from ferrum.core.errors import FerrumError, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
+from ferrum.engine.engine_resources import EngineResources
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
 from ferrum.engine.metrics import EngineMetrics
 from ferrum.engine.output_processor import RequestOutput
@@ -61,7 +61,7 @@ class ContinuousBatchEngine:
         tokenizer: EngineTokenizer,
         chat_encoder: ChatEncoder | None,
         executor: Executor,
-        cache: CacheManager,
+        resources: EngineResources,
         make_scheduler: SchedulerMaker = ContinuousBatchScheduler,
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -69,6 +69,9 @@ class ContinuousBatchEngine:
         self._config = config
         self._tokenizer = tokenizer
         self._executor = executor
+        resources.require_match(executor)
+        cache = resources.cache
+        self._resources = resources
         self._cache = cache
         self._clock = clock
         self._end_ids = frozenset(tokenizer.eos_ids)
@@ -99,6 +102,11 @@ class ContinuousBatchEngine:
     def request_capacity(self) -> int:
         """Most requests that can run and wait at once; more than these can never be taken together."""
         return self._config.scheduler.max_running_requests + self._config.scheduler.max_waiting_requests
+
+    @property
+    def resources(self) -> EngineResources:
+        """What the engine manages for its requests; to look at, the engine alone changes it."""
+        return self._resources
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -160,7 +168,9 @@ class ContinuousBatchEngine:
 
     def status(self) -> EngineStatus:
         plan = self._executor.resolved_plan
-        block_bytes = self._cache.block_tokens * plan.kv_bytes_per_token if plan else 0
+        capacity = self._executor.capacity
+        token_bytes = plan.kv_bytes_per_token if plan else capacity.kv_bytes_per_token
+        block_bytes = self._cache.block_tokens * token_bytes
         problem = self.death_reason
         return EngineStatus(
             is_ready=problem is None and not self._steps.is_closing,
@@ -172,6 +182,7 @@ class ContinuousBatchEngine:
             kv_bytes=self._cache.num_blocks * block_bytes,
             used_kv_bytes=self._cache.num_used_blocks * block_bytes,
             context_length=self.context_length,
+            prefix_cache=self._cache.status(),
         )
 
     def metrics(self) -> str:

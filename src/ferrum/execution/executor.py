@@ -23,12 +23,19 @@ class ResourceAuthority(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorCapacity:
-    """Sizes an executor was built with."""
+    """Sizes an executor was built with.
+
+    kv_bytes_per_token     for an engine-managed executor; a plan-runtime one says it in its resolved plan
+    recurrent_state_bytes  the state of one sequence that does not grow with it, 0 = none: an engine-managed
+                           executor with one gets a state slot for each running request
+    """
 
     num_blocks: int
     block_tokens: int
     context_length: int
     vocabulary_size: int
+    kv_bytes_per_token: int = 0
+    recurrent_state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

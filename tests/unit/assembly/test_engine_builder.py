@@ -7,13 +7,15 @@ import pytest
 
 from ferrum.assembly.component_config import ComponentConfig
 from ferrum.assembly.component_registry import ComponentMetadata, ComponentTable, FunctionFactory
-from ferrum.assembly.default_components import default_registry, make_registry
-from ferrum.assembly.engine_builder import EngineBuilder, ModelSources
+from ferrum.assembly.default_components import ProcessRegistry, default_registry, make_registry
+from ferrum.assembly.engine_builder import EngineBuilder
 from ferrum.assembly.model_loading import LoadOptions
+from ferrum.assembly.model_sources import ModelSources
 from ferrum.cache.block_pool import BlockPool
 from ferrum.cache.cache_manager import CacheManager
+from ferrum.cache.recurrent_state import RecurrentStateManager
 from ferrum.core.config import EngineConfig, KvCacheConfig
-from ferrum.core.errors import InvalidConfig, ModelError, ModelNotFound, UnknownComponent
+from ferrum.core.errors import InternalError, InvalidConfig, ModelError, ModelNotFound, UnknownComponent
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import InferenceRequest, TextPrompt
 from ferrum.core.sampling_params import SamplingParams
@@ -60,18 +62,23 @@ def test_a_model_changes_the_default_names(tmp_path: Path) -> None:
 
 def test_choices_are_kept_as_they_are_given() -> None:
     tokenizer, executor, cache, sampler = ByteTokenizer(), _managed(), _cache(), GreedySampler()
+    states, scheduler = RecurrentStateManager(cache.ledger), object()
     builder = (
         EngineBuilder()
         .with_tokenizer(tokenizer)
         .with_executor(executor)
         .with_kv_cache(cache)
         .with_sampler(sampler)
+        .with_recurrent_states(states)
+        .with_scheduler(scheduler)
         .with_name("kv_cache", "default")
     )
     assert builder.tokenizer is tokenizer
     assert builder.executor is executor
     assert builder.kv_cache is cache
     assert builder.sampler is sampler
+    assert builder.recurrent_states is states
+    assert builder.scheduler is scheduler
     assert builder.resolve_name("kv_cache") == "default"
 
 
@@ -84,13 +91,24 @@ def test_model_sources_forget_the_defined_model(tmp_path: Path) -> None:
     assert builder.model_sources is sources
 
 
+def test_a_defined_model_brings_its_sources() -> None:
+    defined = _Defined()
+    builder = EngineBuilder().with_defined_model(defined)  # type: ignore[arg-type]
+    assert builder.defined_model is defined
+    assert builder.model_sources is defined.sources
+    assert builder.is_model_mode
+
+
 def test_an_unknown_kind_of_component_is_named() -> None:
     with pytest.raises(UnknownComponent, match="kv_cache"):
         EngineBuilder().with_name("kvcache", "paged")
 
 
-def test_a_build_without_a_model_answers_with_stubs() -> None:
-    engine = EngineBuilder().build()
+def test_a_build_without_a_model_answers_with_stubs_and_warns(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        engine = EngineBuilder().build()
+    for kind in ("tokenizer", "executor"):
+        assert f"no model: the {kind} is a stub, and what this engine answers means nothing" in caplog.text
     request = InferenceRequest(
         "a", TextPrompt("one two three"), SamplingParams(max_tokens=3, temperature=0.0)
     )
@@ -157,9 +175,21 @@ def test_a_part_that_cannot_be_made_is_an_error_with_a_model(tmp_path: Path) -> 
     builder = (
         EngineBuilder(registry=registry).with_name("tokenizer", "mine").with_executor(ScriptedExecutor())
     )
-    builder.with_defined_model(_Defined())  # type: ignore[arg-type]
+    defined = _Defined()
+    builder.with_defined_model(defined)  # type: ignore[arg-type]
     with pytest.raises(InvalidConfig, match="tokenizer: 'mine' cannot be made: division by zero"):
         builder.build()
+    assert defined.model.num_closed == 1
+
+
+@pytest.mark.parametrize("kind", ["tokenizer", "executor"])
+def test_a_model_is_never_answered_for_by_a_stub(kind: str) -> None:
+    builder = EngineBuilder().with_defined_model(_Defined())  # type: ignore[arg-type]
+    if kind == "executor":
+        builder.with_tokenizer(ByteTokenizer())
+    with pytest.raises(InvalidConfig, match="the stub is for engines without a model") as caught:
+        builder.with_name(kind, "stub").build()
+    assert caught.value.field == kind
 
 
 class _Fit:
@@ -169,13 +199,18 @@ class _Fit:
 
 class _Model:
     memory = _Fit()
+    num_closed = 0
+
+    def close(self) -> None:
+        self.num_closed += 1
 
 
 class _Defined:
     """A defined model of which nobody should need more than its sizes."""
 
-    sources = object()
-    model = _Model()
+    def __init__(self) -> None:
+        self.sources = object()
+        self.model = _Model()
 
 
 def test_sampler_and_kv_cache_failures_are_not_replaced() -> None:
@@ -213,6 +248,72 @@ def test_a_plan_runtime_executor_refuses_a_kv_cache_before_one_is_made(by_name: 
         builder.build()
     assert made == []
     assert executor.is_closed
+
+
+def test_a_plan_runtime_executor_refuses_a_state_manager_before_a_cache_is_made() -> None:
+    executor = ScriptedExecutor()
+    builder = EngineBuilder().with_executor(executor)
+    builder.with_recurrent_states(RecurrentStateManager(LifecycleLedger()))
+    with pytest.raises(InvalidConfig, match="owns its state; it takes no state manager") as caught:
+        builder.build()
+    assert caught.value.field == "recurrent_states"
+    assert executor.is_closed
+    assert executor.num_prepared == 0
+
+
+def test_a_plan_runtime_engine_has_no_kv_manager_of_its_own() -> None:
+    engine = EngineBuilder().with_executor(ScriptedExecutor()).with_tokenizer(ByteTokenizer()).build()
+    assert engine.resources.authority is ResourceAuthority.PLAN_RUNTIME
+    assert engine.resources.recurrent_states is None
+    with pytest.raises(InternalError, match="plan-runtime"):
+        _ = engine.resources.kv_manager
+    engine.close()
+
+
+def test_an_engine_managed_engine_has_managers_of_its_own() -> None:
+    config = EngineConfig(recurrent_state_max_slots=2)
+    engine = EngineBuilder(config).with_executor(_managed()).with_tokenizer(ByteTokenizer()).build()
+    states = engine.resources.recurrent_states
+    assert states is not None
+    assert states.max_slots == 2
+    assert engine.resources.kv_manager.ledger is states.ledger
+    engine.close()
+
+
+def test_a_state_manager_that_was_given_is_the_engines() -> None:
+    states = RecurrentStateManager(LifecycleLedger(), max_slots=5)
+    builder = EngineBuilder().with_executor(_managed()).with_tokenizer(ByteTokenizer())
+    engine = builder.with_recurrent_states(states).build()
+    assert engine.resources.recurrent_states is states
+    assert engine.resources.kv_manager.ledger is states.ledger
+    engine.close()
+
+
+def test_managers_with_two_ledgers_are_refused() -> None:
+    builder = EngineBuilder().with_executor(_managed()).with_kv_cache(_cache())
+    builder.with_recurrent_states(RecurrentStateManager(LifecycleLedger()))
+    with pytest.raises(InvalidConfig, match="in one ledger"):
+        builder.build()
+
+
+def test_resources_of_the_other_authority_are_refused() -> None:
+    class Undecided(ScriptedExecutor):
+        """Says one authority while resources are composed, and the other to the engine."""
+
+        num_asked = 0
+
+        @property
+        def resource_authority(self) -> ResourceAuthority:
+            self.num_asked += 1
+            authorities = list(ResourceAuthority)
+            return authorities[0] if self.num_asked > 1 else authorities[1]
+
+        @resource_authority.setter
+        def resource_authority(self, value: ResourceAuthority) -> None:
+            """ScriptedExecutor sets it once."""
+
+    with pytest.raises(InvalidConfig, match="composed for engine-managed"):
+        EngineBuilder().with_executor(Undecided()).build()
 
 
 def test_a_plan_runtime_executor_without_its_plan_is_refused_before_a_cache_is_made() -> None:
@@ -277,6 +378,68 @@ def test_a_factory_says_nothing_of_itself_by_default() -> None:
     metadata = ComponentMetadata()
     assert (metadata.name, metadata.version, metadata.devices) == ("unknown", "0.0.0", ("cpu",))
     assert make_registry().executors.get("llm").metadata.name == "llm"
+
+
+def test_the_process_has_one_registry_set_once() -> None:
+    process = ProcessRegistry()
+    mine = make_registry()
+    process.set(mine)
+    assert process.get() is mine
+    with pytest.raises(InternalError, match="already set"):
+        process.set(make_registry())
+    assert process.get() is mine
+
+
+def test_a_registry_in_use_cannot_be_replaced() -> None:
+    process = ProcessRegistry()
+    first = process.get()
+    with pytest.raises(InternalError):
+        process.set(make_registry())
+    assert process.get() is first
+
+
+@pytest.mark.parametrize("table", ["tokenizers", "samplers", "schedulers", "kv_caches", "executors"])
+def test_every_table_lists_what_it_has(table: str) -> None:
+    names = getattr(make_registry(), table).names
+    with pytest.raises(UnknownComponent) as caught:
+        getattr(make_registry(), table).get("nonsense")
+    assert caught.value.known == names
+    assert all(name in str(caught.value) for name in names)
+
+
+LAYER_SPLIT = {
+    "selected_distributed_strategy": "layer_split",
+    "selected_layer_split_plan": "stage0:cuda:0:layers=0-1;stage1:cuda:1:layers=2-3",
+    "selected_gpu_devices": [0, 1],
+}
+
+
+def test_a_layer_split_reaches_the_parts() -> None:
+    registry = make_registry()
+    made: list[ComponentConfig] = []
+
+    def make(config: ComponentConfig) -> Executor:
+        made.append(config)
+        return ScriptedExecutor()
+
+    registry.executors.register("spy", _factory(make))
+    builder = EngineBuilder(registry=registry).with_name("executor", "spy").with_tokenizer(ByteTokenizer())
+    builder.with_options(LAYER_SPLIT).build().close()
+    (config,) = made
+    assert config.layer_split is not None
+    assert config.layer_split.num_layers == 4
+
+
+def test_a_wrong_layer_split_is_refused_before_anything_is_made() -> None:
+    registry = make_registry()
+    made: list[ComponentConfig] = []
+    for table in (registry.executors, registry.tokenizers):
+        table.register("spy", _factory(made.append))
+    builder = EngineBuilder(registry=registry).with_name("executor", "spy").with_name("tokenizer", "spy")
+    automatic = {"selected_layer_split_plan": "stage0:cuda:0:layers=auto"}
+    with pytest.raises(InvalidConfig, match="expected START-END"):
+        builder.with_options(LAYER_SPLIT | automatic).build()
+    assert made == []
 
 
 def test_options_that_do_not_convert_are_absent() -> None:

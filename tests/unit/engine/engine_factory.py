@@ -15,6 +15,7 @@ from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import InferenceRequest, TextPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.engine.engine import ContinuousBatchEngine
+from ferrum.engine.engine_resources import EngineResources
 from ferrum.testing.byte_tokenizer import ByteTokenizer
 from ferrum.testing.scripted_executor import ScriptedExecutor
 
@@ -67,7 +68,7 @@ def build_workshop(
         tokenizer=tokenizer or ByteTokenizer(),
         chat_encoder=None,
         executor=executor,
-        cache=cache,
+        resources=EngineResources(executor.resource_authority, cache),
         observers=(recorder,),
     )
     return Workshop(engine, executor, cache, ledger, recorder)
