@@ -94,6 +94,7 @@ class CacheManager:
         self._tables[request_id] = table
         if self._prefix_cache is None:
             return
+        self._prefix_cache.count_lookup(match.num_tokens)
         if match.blocks:
             lease = self._pool.share(request_id, match.blocks)
             lease.commit()

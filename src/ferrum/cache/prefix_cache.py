@@ -40,15 +40,11 @@ class PrefixCache:
         return self._tree.node_of(block)
 
     def count_lookup(self, num_tokens: int) -> None:
-        """A new request found ``num_tokens`` of its prompt."""
+        """A request that begins to run found ``num_tokens`` of its own."""
         if num_tokens:
             self._num_hits += 1
         else:
             self._num_misses += 1
-        self._num_saved_tokens += num_tokens
-
-    def count_saved(self, num_tokens: int) -> None:
-        """A request that came back found ``num_tokens`` of its own."""
         self._num_saved_tokens += num_tokens
 
     def enter(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class PrefixCacheStatus:
     """A snapshot; counts are since the engine was built.
 
-    hits, misses          requests that found some, or none, of their prompt
-    saved_prefill_tokens  tokens that were not computed, those of requests that came back included
+    hits, misses          admissions that found some, or none, of their tokens; a preempted request comes
+                          back through one more
+    saved_prefill_tokens  tokens that were found and not computed
     evictions             blocks that were forgotten because their room was needed
     entries               blocks that can be found by their tokens, and the tokens and bytes they hold
     pinned_blocks         those of them that stay until they are unpinned
@@ -28,5 +29,5 @@ class PrefixCacheStatus:
 
     @property
     def hit_rate(self) -> float:
-        """Share of the requests that found something; 0 before the first."""
+        """Share of the admissions that found something; 0 before the first."""
         return self.hits / max(1, self.hits + self.misses)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ferrum.cache.prefix_cache_status import PrefixCacheStatus
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
@@ -18,3 +20,4 @@ class EngineStatus:
     kv_bytes: int
     used_kv_bytes: int
     context_length: int
+    prefix_cache: PrefixCacheStatus
