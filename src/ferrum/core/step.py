@@ -31,7 +31,8 @@ class SequencePart:
     """The tokens of one sequence that a step computes.
 
     ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last
-    position. ``sampling`` is None while the part does not reach the end of the known tokens.
+    position. ``sampling`` is None while the part does not reach the end of the known tokens. ``state_slot``
+    is the sequence's recurrent state, where the engine manages one.
     """
 
     request_id: str
@@ -39,6 +40,7 @@ class SequencePart:
     start_position: int
     block_table: tuple[int, ...]
     sampling: SamplingInstruction | None
+    state_slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

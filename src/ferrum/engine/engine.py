@@ -80,7 +80,9 @@ class ContinuousBatchEngine:
         self._inputs = InputProcessor(
             tokenizer, chat_encoder, self._token_capacity(), executor.capacity.vocabulary_size
         )
-        self._scheduler = make_scheduler(config.scheduler, cache, self._observers, clock)
+        self._scheduler = make_scheduler(
+            config.scheduler, cache, self._observers, clock, resources.sequence_states(executor)
+        )
         self._steps = StepLoop(
             scheduler=self._scheduler,
             executor=executor,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.recurrent_state import RecurrentStateManager
+from ferrum.cache.sequence_states import SequenceStates
 from ferrum.core.errors import InternalError, InvalidConfig
 from ferrum.execution.executor import Executor, ResourceAuthority
 
@@ -29,6 +30,18 @@ class EngineResources:
                 f"its resource authority is {executor.resource_authority}, but the engine's resources are "
                 f"composed for {self.authority}",
             )
+
+    def sequence_states(self, executor: Executor) -> SequenceStates | None:
+        """The states that the engine keeps for this executor's sequences; None where it keeps none.
+
+        Raises InternalError when they are needed and nobody manages any.
+        """
+        state_bytes = executor.capacity.recurrent_state_bytes
+        if self.authority is not ResourceAuthority.ENGINE_MANAGED or not state_bytes:
+            return None
+        if self.recurrent_states is None:
+            raise InternalError("the executor's model needs recurrent states, and the engine manages none")
+        return SequenceStates(self.recurrent_states, state_bytes)
 
     @property
     def kv_manager(self) -> CacheManager:

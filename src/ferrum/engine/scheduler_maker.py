@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ferrum.cache.cache_manager import CacheManager
+from ferrum.cache.sequence_states import SequenceStates
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.events import Observers
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 
 
 class SchedulerMaker(Protocol):
-    """Called once by the engine, with its own cache, observers and clock. The scheduler's class is one."""
+    """Called once by the engine, with what it owns itself. The scheduler's class is one."""
 
     def __call__(
         self,
@@ -20,4 +21,5 @@ class SchedulerMaker(Protocol):
         cache: CacheManager,
         observers: Observers,
         clock: Callable[[], float],
+        states: SequenceStates | None,
     ) -> ContinuousBatchScheduler: ...

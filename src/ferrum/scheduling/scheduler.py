@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 
 from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.prefix_match import PrefixMatch
+from ferrum.cache.sequence_states import SequenceStates
+from ferrum.core.cache_use import CacheUse
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.errors import QueueFull, ResourceExhausted
 from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted
@@ -35,9 +37,11 @@ class ContinuousBatchScheduler:
         cache: CacheManager,
         observers: Observers | None = None,
         clock: Callable[[], float] = time.monotonic,
+        states: SequenceStates | None = None,
     ) -> None:
         self._config = config
         self._cache = cache
+        self._states = states
         self._observers = observers or Observers()
         self._clock = clock
         self._promises = BlockPromises(cache)
@@ -108,9 +112,9 @@ class ContinuousBatchScheduler:
             self._waiting.remove(sequence)
             self._rendezvous.leave(sequence)
 
-    def cached_tokens(self, request_id: str) -> int:
-        """How many tokens of an active request's prompt were not computed but found."""
-        return self._sequences[request_id].num_cached_tokens
+    def cache_use(self, request_id: str) -> CacheUse:
+        """What of an active request's prompt was not computed but found."""
+        return self._sequences[request_id].cache_use
 
     def _decode_parts(self, budget: TokenBudget) -> list[SequencePart]:
         parts = []
@@ -142,6 +146,8 @@ class ContinuousBatchScheduler:
         self._promises.withdraw(sequence.request_id)
         self._cache.publish_tail(sequence.request_id, sequence.token_ids, sequence.num_computed_tokens)
         self._cache.release(sequence.request_id)
+        if self._states is not None:
+            self._states.give_back(sequence.request_id)
         self._rendezvous.leave(sequence)
 
     def _note_computed(self, sequence: Sequence, part: SequencePart) -> None:
@@ -172,17 +178,27 @@ class ContinuousBatchScheduler:
         num_blocks = self._cache.blocks_for(num_tokens)
         if not self._promises.has_room(num_blocks, match):
             return False
+        if self._states is not None:
+            if not self._states.has_room:
+                return False
+            sequence.state_slot = self._states.take(sequence.request_id)
+        if not sequence.num_preemptions:
+            sequence.cache_use = self._cache_use(sequence, match)
         self._cache.adopt(sequence.request_id, sequence.scope, match)
         has_promise = self._promises.raise_to(sequence.request_id, num_blocks)
         assert has_promise, "there was room for it before"
         sequence.num_computed_tokens = match.num_tokens
-        if not sequence.num_preemptions:
-            sequence.num_cached_tokens = match.num_tokens
         self._waiting.remove(sequence)
         insort(self._running, sequence, key=lambda running: running.ticket)
         waited_s = self._clock() - sequence.waiting_since
         self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
         return True
+
+    def _cache_use(self, sequence: Sequence, match: PrefixMatch) -> CacheUse:
+        if not sequence.wants_cache_explanation:
+            return CacheUse(match.num_tokens)
+        explanation = self._cache.explain_prefix(sequence.scope, sequence.token_ids)
+        return CacheUse(match.num_tokens, explanation)
 
     def _prefill_budget(self, budget: TokenBudget, beside_decodes: int) -> TokenBudget:
         if not beside_decodes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ferrum.cache.prefix_scope import PrefixScope
+from ferrum.core.cache_use import CacheUse
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SamplingInstruction, SequencePart
 
@@ -16,7 +17,8 @@ class SequenceSpec:
     """What the scheduler needs to know of a new request.
 
     ``max_tokens`` is resolved (the context's remainder when the caller named none, then
-    ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use.
+    ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
+    ``wants_cache_explanation``: and why it found no more in them.
     """
 
     request_id: str
@@ -26,23 +28,26 @@ class SequenceSpec:
     sampling: SamplingParams
     seed: int
     scope: PrefixScope = field(default_factory=PrefixScope)
+    wants_cache_explanation: bool = False
 
 
 class Sequence:
     """Mutable state of one request between submission and its end; mutated by the scheduler only.
 
     ``token_ids`` is the prompt and everything generated so far. The keys and values of the first
-    ``num_computed_tokens`` are in the cache. ``num_cached_tokens`` of the prompt were there before it ran.
+    ``num_computed_tokens`` are in the cache; ``cache_use`` says what of the prompt was there before it ran.
+    ``state_slot`` is the place of its recurrent state while it runs, for a model that has one.
     ``ticket`` orders requests by submission and never changes.
     """
 
     __slots__ = (
         "_request",
+        "cache_use",
         "max_total_tokens",
-        "num_cached_tokens",
         "num_computed_tokens",
         "num_preemptions",
         "request_id",
+        "state_slot",
         "ticket",
         "token_ids",
         "waiting_since",
@@ -56,8 +61,9 @@ class Sequence:
         self.token_ids = list(request.prompt_ids)
         self.max_total_tokens = len(request.prompt_ids) + request.max_tokens
         self.num_computed_tokens = 0
-        self.num_cached_tokens = 0
+        self.cache_use = CacheUse()
         self.num_preemptions = 0
+        self.state_slot: int | None = None
 
     @property
     def scope(self) -> PrefixScope:
@@ -83,6 +89,10 @@ class Sequence:
             return self.max_total_tokens
         return min(self.max_total_tokens, len(self.token_ids) + expected_output_tokens)
 
+    @property
+    def wants_cache_explanation(self) -> bool:
+        return self._request.wants_cache_explanation
+
     def ids_to_find(self) -> list[int]:
         """Known tokens of which the cache may hold all but the last."""
         # With one token left, one that comes back would be a decode, and those are planned before it is here.
@@ -98,6 +108,7 @@ class Sequence:
             start_position=start,
             block_table=block_table,
             sampling=self._next_token_instruction() if end == len(self.token_ids) else None,
+            state_slot=self.state_slot,
         )
 
     def forget_computed(self) -> None:
