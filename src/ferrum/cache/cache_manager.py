@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from ferrum.cache.block_pool import BlockPool
 from ferrum.cache.block_table import BlockTable
 from ferrum.cache.prefix_cache import PrefixCache
+from ferrum.cache.prefix_cache_explanation import explain
 from ferrum.cache.prefix_cache_status import PrefixCacheStatus
 from ferrum.cache.prefix_match import PrefixMatch
 from ferrum.cache.prefix_scope import PrefixScope
+from ferrum.core.cache_use import CacheEnd, CacheExplanation
 from ferrum.core.ledger import LifecycleLedger
 
 _EVERYBODY = PrefixScope()
@@ -83,6 +85,13 @@ class CacheManager:
             num_tokens=len(blocks) * self.block_tokens + path.num_branch_tokens,
             num_waking=sum(not self._pool.is_held(block) for block in blocks),
         )
+
+    def explain_prefix(self, scope: PrefixScope, token_ids: Sequence[int]) -> CacheExplanation:
+        """Why ``find_prefix`` finds no more, beside the nearest of all cached prompts."""
+        if self._prefix_cache is None:
+            return CacheExplanation(CacheEnd.DISABLED, len(token_ids), 0, 0, token_ids[0])
+        found = self.find_prefix(scope, token_ids).num_tokens
+        return explain(self._prefix_cache.find(scope, token_ids, most_siblings=None), token_ids, found)
 
     def adopt(self, request_id: str, scope: PrefixScope, match: PrefixMatch) -> None:
         """Begins a request's block table with what was found for it.

@@ -46,14 +46,23 @@ class PrefixNode:
     def num_tokens(self) -> int:
         return len(self.tokens) // TOKEN_BYTES
 
+    def token_at(self, index: int) -> int | None:
+        """One of its own token ids; None past its last."""
+        token = self.tokens[index * TOKEN_BYTES : (index + 1) * TOKEN_BYTES]
+        return array("i", token)[0] if token else None
+
 
 @dataclass(frozen=True, slots=True)
 class PrefixPath:
-    """Whole blocks that hold the first tokens of a request, and the block that begins with the next ones."""
+    """Whole blocks that hold the first tokens of a request, and the block that begins with the next ones.
 
-    nodes: tuple[PrefixNode, ...]
-    branch: PrefixNode | None
-    num_branch_tokens: int
+    ``last``: the last of the nodes, or the scope's root; None when the scope has nothing.
+    """
+
+    nodes: tuple[PrefixNode, ...] = ()
+    last: PrefixNode | None = None
+    branch: PrefixNode | None = None
+    num_branch_tokens: int = 0
 
 
 class PrefixTree:
@@ -89,7 +98,7 @@ class PrefixTree:
         node = self._roots.get(scope)
         path: list[PrefixNode] = []
         if node is None:
-            return PrefixPath((), None, 0)
+            return PrefixPath()
         size, start = self._block_bytes, 0
         while start + size <= len(tokens):
             child = node.children.get(tokens[start : start + size])
@@ -99,7 +108,7 @@ class PrefixTree:
             node = child
             start += size
         branch, num_tokens = _closest(_newest(node, most_siblings), tokens[start : start + size])
-        return PrefixPath(tuple(path), branch, num_tokens)
+        return PrefixPath(tuple(path), node, branch, num_tokens)
 
     def child(self, scope: PrefixScope, parent: PrefixNode | None, tokens: bytes) -> PrefixNode | None:
         """The node of exactly ``tokens`` after ``parent``; None stands for the scope's beginning."""

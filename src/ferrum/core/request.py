@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ferrum.core.cache_use import CacheExplanation
 from ferrum.core.sampling_params import SamplingParams
 
 
@@ -49,13 +50,15 @@ class InferenceRequest:
     """One thing to answer. ``request_id`` is unique among active requests.
 
     ``cache_salt``: computed prompts are shared only with requests of the same salt, so that their timing
-    tells nothing to others; None = with all that have none.
+    tells nothing to others; None = with all that have none. ``wants_cache_explanation``: the result says why
+    no more of the prompt was found in the cache (debugging).
     """
 
     request_id: str
     prompt: Prompt
     sampling: SamplingParams = SamplingParams()
     cache_salt: str | None = None
+    wants_cache_explanation: bool = False
 
 
 class FinishReason(StrEnum):
@@ -91,6 +94,7 @@ class InferenceResult:
     usage: Usage
     seed: int
     logit_digests: tuple[int, ...] = ()
+    cache_explanation: CacheExplanation | None = None
 
 
 @dataclass(frozen=True, slots=True)

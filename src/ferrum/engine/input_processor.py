@@ -59,6 +59,7 @@ class InputProcessor:
             sampling=request.sampling,
             seed=secrets.randbelow(MAX_SEED + 1) if seed is None else seed,
             scope=_scope(request.cache_salt),
+            wants_cache_explanation=request.wants_cache_explanation,
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from ferrum.core.cache_use import CacheUse
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken
 from ferrum.scheduling.sequence import SequenceSpec
@@ -57,16 +58,17 @@ class RequestOutput:
         self._pieces.append(text)
         return OutputUpdate(text, reason)
 
-    def result(self, reason: FinishReason, cached_tokens: int = 0) -> InferenceResult:
-        """The answer so far; ``cached_tokens`` of the prompt were not computed."""
+    def result(self, reason: FinishReason, cache_use: CacheUse = CacheUse()) -> InferenceResult:
+        """The answer so far; ``cache_use``: what of the prompt was not computed."""
         return InferenceResult(
             request_id=self._spec.request_id,
             text="".join(self._pieces),
             token_ids=tuple(self._token_ids),
             finish_reason=reason,
-            usage=Usage(len(self._spec.prompt_ids), len(self._token_ids), cached_tokens),
+            usage=Usage(len(self._spec.prompt_ids), len(self._token_ids), cache_use.cached_tokens),
             seed=self._spec.seed,
             logit_digests=tuple(self._digests),
+            cache_explanation=cache_use.explanation,
         )
 
     def flush(self) -> str:

@@ -273,7 +273,7 @@ class StepLoop:
         return endings
 
     def _result(self, request: ActiveRequest, reason: FinishReason) -> InferenceResult:
-        return request.output.result(reason, self._scheduler.cached_tokens(request.request_id))
+        return request.output.result(reason, self._scheduler.cache_use(request.request_id))
 
     def _note_token(self, request: ActiveRequest, now: float) -> None:
         if request.last_token_at is None:

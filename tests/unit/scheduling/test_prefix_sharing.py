@@ -161,11 +161,11 @@ def test_other_salts_are_neither_waited_for_nor_shared(driver: SchedulerDriver) 
 def test_cached_tokens_are_those_of_the_prompt_that_were_found(driver: SchedulerDriver) -> None:
     driver.submit(request("a", [100]))
     driver.step()
-    assert driver.scheduler.cached_tokens("a") == 0
+    assert driver.scheduler.cache_use("a").cached_tokens == 0
     driver.run()
     driver.submit(request("b", [101]))
     driver.step()
-    assert driver.scheduler.cached_tokens("b") == len(PREFIX)
+    assert driver.scheduler.cache_use("b").cached_tokens == len(PREFIX)
     driver.run()
 
 
