@@ -41,6 +41,14 @@ MemoryOption = Annotated[
 KvDtypeOption = Annotated[
     KvDtype, typer.Option("--kv-dtype", help="How the KV cache is kept; int8 takes half the memory.")
 ]
+PrefixCacheOption = Annotated[
+    bool,
+    typer.Option(
+        "--prefix-cache/--no-prefix-cache",
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        help="Keep computed prompts and share them between requests that begin alike.",
+    ),
+]
 TemplateOption = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file that replaces the model's chat template.")
 ]

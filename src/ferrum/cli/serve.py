@@ -11,6 +11,7 @@ from ferrum.cli.model_options import (
     KvDtypeOption,
     MemoryOption,
     ModelArgument,
+    PrefixCacheOption,
     TemplateOption,
     ThreadsOption,
     read_size,
@@ -49,6 +50,14 @@ def serve(
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
     memory: MemoryOption = None,
+    prefix_cache: PrefixCacheOption = True,
+    debug_prefix_cache: Annotated[
+        bool,
+        typer.Option(
+            "--debug-prefix-cache",
+            help="Let requests ask, with explain_cache, why they missed; shows tokens of others' prompts.",
+        ),
+    ] = False,
 ) -> None:
     """Serve MODEL over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health, /ready, /metrics."""
     from ferrum.cli.serve_session import ServeSettings, serve_session
@@ -69,5 +78,7 @@ def serve(
             context_length=context_length,
             kv_dtype=kv_dtype,
             memory_bytes=read_size(memory),
+            has_prefix_cache=prefix_cache,
+            explains_cache=debug_prefix_cache,
         )
     )

@@ -44,6 +44,8 @@ class ServeSettings:
     context_length: int | None
     kv_dtype: KvDtype
     memory_bytes: int | None
+    has_prefix_cache: bool
+    explains_cache: bool
 
 
 def serve_session(settings: ServeSettings) -> None:
@@ -55,6 +57,7 @@ def serve_session(settings: ServeSettings) -> None:
         max_body_bytes=settings.max_body_mib * MEBIBYTE,
         drain_s=settings.drain_s,
         cors_origins=settings.cors_origins,
+        explains_cache=settings.explains_cache,
     )
     load_options = _load_options(settings)
     with bind_socket(settings.host, settings.port) as bound:
@@ -88,6 +91,7 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         max_model_len=settings.context_length,
         kv_dtype=settings.kv_dtype,
         memory_bytes=settings.memory_bytes,
+        prefix_cache=settings.has_prefix_cache,
         scheduler=scheduler,
     )
     explicit = ExplicitSizes(

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ferrum.core.cache_use import CacheExplanation
+from ferrum.core.errors import InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
 
 
@@ -59,6 +60,14 @@ class InferenceRequest:
     sampling: SamplingParams = SamplingParams()
     cache_salt: str | None = None
     wants_cache_explanation: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest for a salt that is no text, or an empty one."""
+        if self.cache_salt is not None and (not isinstance(self.cache_salt, str) or not self.cache_salt):
+            raise InvalidRequest(
+                f"must be a text that is not empty, not {self.cache_salt!r}; leave it out to share with all",
+                param="cache_salt",
+            )
 
 
 class FinishReason(StrEnum):

@@ -45,7 +45,7 @@ class InputProcessor:
         """The request's tokens, budget and seed.
 
         An explicit max_tokens is never reduced; a missing one becomes what the context leaves. A missing seed
-        is drawn. Raises InvalidRequest (empty or unreadable prompt, empty salt), ChatTemplateError,
+        is drawn. Raises InvalidRequest (empty or unreadable prompt), ChatTemplateError,
         ContextLengthExceeded.
         """
         prompt_ids = tuple(self._encode(request.prompt))
@@ -58,7 +58,7 @@ class InputProcessor:
             is_budget_explicit=request.sampling.max_tokens is not None,
             sampling=request.sampling,
             seed=secrets.randbelow(MAX_SEED + 1) if seed is None else seed,
-            scope=_scope(request.cache_salt),
+            scope=PrefixScope(salt=request.cache_salt),
             wants_cache_explanation=request.wants_cache_explanation,
         )
 
@@ -88,9 +88,3 @@ class InputProcessor:
         if input_tokens + wanted > self.capacity:
             raise ContextLengthExceeded(self.capacity, input_tokens, wanted)
         return wanted
-
-
-def _scope(cache_salt: str | None) -> PrefixScope:
-    if cache_salt is not None and (not isinstance(cache_salt, str) or not cache_salt):
-        raise InvalidRequest("must be a text that is not empty; leave it out to share with all", "cache_salt")
-    return PrefixScope(salt=cache_salt)

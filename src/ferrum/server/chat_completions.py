@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ferrum.core.errors import FerrumError
-from ferrum.core.request import InferenceRequest, InferenceResult
-from ferrum.server.core_to_wire import FINISH_WORDS, usage_object
+from ferrum.core.request import InferenceResult
+from ferrum.server.core_to_wire import FINISH_WORDS, usage_fields
 from ferrum.server.disconnect import run_while_connected
 from ferrum.server.engine_door import ChunkStream
 from ferrum.server.error_responses import answering_errors, error_response, json_response
@@ -22,7 +22,7 @@ from ferrum.server.server_context import ServerContext
 from ferrum.server.sse import DONE, EventStreamResponse, data_event
 from ferrum.server.unsupported_fields import CHAT_FIELDS, refuse_unsupported
 from ferrum.server.wire_schemas import ChatCompletionBody, parse_body
-from ferrum.server.wire_to_core import chat_prompt, sampling_params
+from ferrum.server.wire_to_core import chat_prompt, inference_request, sampling_params
 
 
 def chat_completions_router(context: ServerContext) -> APIRouter:
@@ -58,7 +58,7 @@ async def _answer(context: ServerContext, request: Request, body: ChatCompletion
     )
     max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     sampling = sampling_params(body, max_tokens, context.sampling_defaults)
-    inference = InferenceRequest(completion.id, chat_prompt(body), sampling)
+    inference = inference_request(completion.id, chat_prompt(body), sampling, body, context.options)
     if not body.stream:
         result = await run_while_connected(request.receive, context.engine.infer(inference))
         return json_response(completion.whole(result))
@@ -106,7 +106,7 @@ class _Completion:
             "logprobs": None,
             "finish_reason": FINISH_WORDS[result.finish_reason],
         }
-        return {**self._object("chat.completion", [choice]), "usage": usage_object([result.usage])}
+        return {**self._object("chat.completion", [choice]), **usage_fields([result])}
 
     def chunk(self, delta: dict[str, object], finish_word: str | None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_word}
@@ -114,4 +114,4 @@ class _Completion:
 
     def usage_chunk(self, result: InferenceResult) -> bytes:
         whole = self._object("chat.completion.chunk", [])
-        return data_event({**whole, "usage": usage_object([result.usage])})
+        return data_event({**whole, **usage_fields([result])})

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ferrum.core.errors import InvalidRequest
-from ferrum.core.request import InferenceRequest, InferenceResult, Usage
+from ferrum.core.request import InferenceRequest, InferenceResult
 from ferrum.server.completion_prompts import completion_prompts
-from ferrum.server.core_to_wire import FINISH_WORDS, usage_object
+from ferrum.server.core_to_wire import FINISH_WORDS, usage_fields
 from ferrum.server.disconnect import cancel_and_wait, run_while_connected
 from ferrum.server.engine_door import ChunkStream, EngineDoor
 from ferrum.server.error_responses import answering_errors, json_response
@@ -25,7 +25,7 @@ from ferrum.server.server_context import ServerContext
 from ferrum.server.sse import DONE, EventStreamResponse, close_streams, data_event
 from ferrum.server.unsupported_fields import COMPLETION_FIELDS, refuse_unsupported
 from ferrum.server.wire_schemas import CompletionBody, parse_body
-from ferrum.server.wire_to_core import COMPLETION_MAX_TOKENS, sampling_params
+from ferrum.server.wire_to_core import COMPLETION_MAX_TOKENS, inference_request, sampling_params
 
 
 def completions_router(context: ServerContext) -> APIRouter:
@@ -59,7 +59,8 @@ async def _answer(context: ServerContext, request: Request, body: CompletionBody
             param="prompt",
         )
     inferences = [
-        InferenceRequest(f"{completion.id}-{index}", prompt, sampling) for index, prompt in enumerate(prompts)
+        inference_request(f"{completion.id}-{index}", prompt, sampling, body, context.options)
+        for index, prompt in enumerate(prompts)
     ]
     if not body.stream:
         results = await run_while_connected(request.receive, _infer_all(context.engine, inferences))
@@ -93,15 +94,15 @@ async def _open_all(engine: EngineDoor, requests: Sequence[InferenceRequest]) ->
 async def _events(
     completion: _Completion, streams: Sequence[ChunkStream], *, has_usage: bool
 ) -> AsyncGenerator[bytes, None]:
-    usages: list[Usage] = []
+    results: dict[int, InferenceResult] = {}
     async for index, chunk in merge_streams(streams):
         if chunk.text:
             yield completion.chunk(index, chunk.text, None)
         if chunk.result is not None:
-            usages.append(chunk.result.usage)
+            results[index] = chunk.result
             yield completion.chunk(index, "", FINISH_WORDS[chunk.result.finish_reason])
     if has_usage:
-        yield completion.usage_chunk(usages)
+        yield completion.usage_chunk([results[index] for index in sorted(results)])
     yield DONE
 
 
@@ -127,13 +128,13 @@ class _Completion:
             _choice(index, result.text, FINISH_WORDS[result.finish_reason])
             for index, result in enumerate(results)
         ]
-        return {**self._object(choices), "usage": usage_object(result.usage for result in results)}
+        return {**self._object(choices), **usage_fields(results)}
 
     def chunk(self, index: int, text: str, finish_word: str | None) -> bytes:
         return data_event(self._object([_choice(index, text, finish_word)]))
 
-    def usage_chunk(self, usages: Sequence[Usage]) -> bytes:
-        return data_event({**self._object([]), "usage": usage_object(usages)})
+    def usage_chunk(self, results: Sequence[InferenceResult]) -> bytes:
+        return data_event({**self._object([]), **usage_fields(results)})
 
 
 def _choice(index: int, text: str, finish_word: str | None) -> dict[str, object]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
-from ferrum.core.request import FinishReason, Usage
+from ferrum.core.request import FinishReason, InferenceResult, Usage
 
 # OpenAI has no word for a model's own end; clients see "stop" for both ends of an answer.
 FINISH_WORDS = {
@@ -27,3 +28,13 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, object]:
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in counted)},
     }
+
+
+def usage_fields(results: Iterable[InferenceResult]) -> dict[str, object]:
+    """``usage`` of an answer with these choices, and beside it what their requests asked to know."""
+    ended = list(results)
+    fields: dict[str, object] = {"usage": usage_object(result.usage for result in ended)}
+    explanations = [asdict(each) for result in ended if (each := result.cache_explanation) is not None]
+    if explanations:
+        fields["cache_explanations"] = explanations
+    return fields

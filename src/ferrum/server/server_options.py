@@ -17,12 +17,15 @@ class ServerOptions:
     ping_interval_s  a comment line goes out this often while a stream waits for its first token
     drain_s          longest wait for running requests after the first SIGTERM or SIGINT
     cors_origins     origins a browser page may call from; "*" = any; empty = no CORS headers
+    explains_cache   a request may ask why no more of it was found in the prefix cache; the answer shows a
+                     token of somebody's prompt, so it is for debugging only
     """
 
     max_body_bytes: int = 32 * MEBIBYTE
     ping_interval_s: float = 5.0
     drain_s: float = 30.0
     cors_origins: tuple[str, ...] = ()
+    explains_cache: bool = False
 
     def __post_init__(self) -> None:
         if self.max_body_bytes < 1:

@@ -25,7 +25,9 @@ class StreamOptions(BaseModel):
 
 
 class GenerationBody(BaseModel):
-    """What chat and plain completions share. ``top_k``, ``min_p`` and ``ignore_eos`` extend OpenAI's."""
+    """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``cache_salt`` (vLLM's
+    names) and ``explain_cache`` extend OpenAI's.
+    """
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -40,6 +42,8 @@ class GenerationBody(BaseModel):
     seed: int | None = None
     stop: Annotated[list[str] | None, BeforeValidator(_string_as_list)] = None
     ignore_eos: bool | None = None
+    cache_salt: str | None = None
+    explain_cache: bool | None = None
 
 
 class ChatCompletionBody(GenerationBody):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ferrum.core.errors import InvalidRequest
-from ferrum.core.request import ChatPrompt
+from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.server_options import ServerOptions
 from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
 
 # OpenAI's default for plain completions; a chat may fill the context.
@@ -25,6 +26,17 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
         stop=tuple(body.stop) if body.stop is not None else defaults.stop,
         ignore_eos=body.ignore_eos if body.ignore_eos is not None else defaults.ignore_eos,
     )
+
+
+def inference_request(
+    request_id: str, prompt: Prompt, sampling: SamplingParams, body: GenerationBody, options: ServerOptions
+) -> InferenceRequest:
+    """``prompt`` with what ``body`` says of the cache. Raises InvalidRequest for what this server denies."""
+    if body.explain_cache and not options.explains_cache:
+        raise InvalidRequest(
+            "is off on this server; start it with --debug-prefix-cache", param="explain_cache"
+        )
+    return InferenceRequest(request_id, prompt, sampling, body.cache_salt, bool(body.explain_cache))
 
 
 def chat_prompt(body: ChatCompletionBody) -> ChatPrompt:

@@ -17,7 +17,7 @@ async def engine() -> ScriptedEngine:
 @pytest.fixture
 def context(engine: ScriptedEngine) -> ServerContext:
     models = ServedModels(("tiny", "tiny-alias", "org/tiny"), created=1, context_length=64)
-    options = ServerOptions(max_body_bytes=100_000, ping_interval_s=0.02)
+    options = ServerOptions(max_body_bytes=100_000, ping_interval_s=0.02, explains_cache=True)
     return ServerContext(engine, models, ServerLifecycle(), options)
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from prometheus_client import CollectorRegistry, Counter
 
 from ferrum.chat.template import ChatTemplate
+from ferrum.core.cache_use import CacheEnd, CacheExplanation
 from ferrum.core.request import (
     ChatPrompt,
     FinishReason,
@@ -15,6 +16,7 @@ from ferrum.core.request import (
     Usage,
 )
 
+EXPLANATION = CacheExplanation(CacheEnd.DIFFERENT_TOKEN, 3, 2, 2, token_id=5, cached_token_id=6)
 TEMPLATE = ChatTemplate("{% for message in messages %}{{ message.content }}{% endfor %}", {})
 
 
@@ -76,8 +78,9 @@ class ScriptedEngine:
             text="".join(self.pieces),
             token_ids=tuple(range(len(self.pieces))),
             finish_reason=FinishReason.EOS,
-            usage=Usage(prompt_tokens=3, completion_tokens=len(self.pieces)),
+            usage=Usage(prompt_tokens=3, completion_tokens=len(self.pieces), cached_tokens=2),
             seed=7,
+            cache_explanation=EXPLANATION if request.wants_cache_explanation else None,
         )
 
     async def shutdown(self, drain_s: float) -> None:
