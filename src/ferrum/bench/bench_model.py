@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,7 @@ from ferrum.assembly.memory_fit import ExplicitSizes
 from ferrum.assembly.model_loading import LoadOptions, PlanModel, load_model
 from ferrum.assembly.model_sources import DefinedModel, ModelSources
 from ferrum.bench.engine_probe import EngineProbe
+from ferrum.bench.timed_runtime import TimedRuntime
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import InvalidConfig, ResourceExhausted
 from ferrum.core.kv_dtype import KvDtype
@@ -73,7 +74,9 @@ class BenchModel:
         assert isinstance(self.model.runtime, NativeRuntime)
         self.runtime: NativeRuntime = self.model.runtime
         self.probe = EngineProbe()
-        defined = DefinedModel(ModelSources(choice.argument, options, reporter), self.model)
+        self.timed = TimedRuntime(self.runtime)
+        watched = replace(self.model, runtime=self.timed)
+        defined = DefinedModel(ModelSources(choice.argument, options, reporter), watched)
         builder = EngineBuilder(config).with_defined_model(defined).with_observer(self.probe)
         self._llm = LLM.over(builder.build())
         self._random = random.Random(0)
@@ -104,9 +107,13 @@ class BenchModel:
         return tuple(self._random.randrange(vocabulary) for _ in range(num_tokens))
 
     def generate(self, prompts: Sequence[tuple[int, ...]], num_output_tokens: int) -> None:
-        """Answers all prompts together, each with exactly so many tokens; ``probe`` holds what happened."""
+        """Answers all prompts together, each with exactly so many tokens.
+
+        ``probe`` and ``timed`` hold what happened, and nothing else.
+        """
         sampling = SamplingParams(max_tokens=num_output_tokens, temperature=0.0, ignore_eos=True)
         self.probe.reset()
+        self.timed.reset()
         self._llm.generate(list(prompts), sampling)
 
     def close(self) -> None:

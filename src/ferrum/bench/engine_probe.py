@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ferrum.core.events import Event, FirstToken, StepRan, TokenEmitted
+from ferrum.core.events import Event, FirstToken, StepRan, TokensEmitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class EngineProbe:
             self._last = now
         elif isinstance(event, FirstToken):
             self.first_tokens_s.append(event.ttft_s)
-        elif isinstance(event, TokenEmitted):
-            self.gaps_s.append(event.gap_s)
+        elif isinstance(event, TokensEmitted):
+            self.gaps_s += event.gaps_s
 
     def decode_steps(self, num_sequences: int) -> list[TimedStep]:
         """Steps that gave every one of ``num_sequences`` a token and did nothing else."""

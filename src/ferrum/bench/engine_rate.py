@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ferrum.bench.bench_model import BenchModel
 from ferrum.bench.phases import Phase, PhaseKind
 from ferrum.bench.statistics import median
+from ferrum.bench.timed_runtime import seconds_between_decodes
 from ferrum.core.config import SchedulerConfig
 
 
-def engine_seconds(bench: BenchModel, phase: Phase) -> float | None:
-    """Seconds of the phase through LLM.generate, comparable with the sum of its steps on the runtime alone.
+@dataclass(frozen=True, slots=True)
+class EngineRun:
+    """A phase through LLM.generate. ``seconds`` compare with the sum of its steps on the runtime alone.
 
     Decode: the median step that served all sequences and nothing else, times the number of steps; steps in
-    which prompts were still being computed do not count, and None is returned when there were no others.
-    Prefill: from submission to the first token.
+    which prompts were still being computed do not count. Prefill: from submission to the first token.
+    ``between_steps_s`` is the median pause of the runtime between two such decodes: all that Python does.
     """
+
+    seconds: float
+    between_steps_s: float | None
+
+
+def run_engine(bench: BenchModel, phase: Phase) -> EngineRun | None:
+    """None when no step served all sequences and nothing else."""
     if phase.kind is PhaseKind.PREFILL:
         bench.generate([bench.random_prompt(phase.num_tokens)], 1)
-        return bench.probe.first_tokens_s[0]
+        return EngineRun(bench.probe.first_tokens_s[0], None)
     prompts = [bench.random_prompt(phase.depth) for _ in range(phase.num_sequences)]
     # Sequences begin one after the other, as their prompts are computed; all must still be there at the end.
     bench.generate(prompts, min(_num_outputs(phase), bench.context_length - phase.depth))
     steps = bench.probe.decode_steps(phase.num_sequences)
     # The first one follows a prefill, whose end it may share.
     walls = [timed.wall_s for timed in steps[1 : 1 + phase.num_tokens]]
-    return median(walls) * phase.num_tokens if walls else None
+    if not walls:
+        return None
+    pause = seconds_between_decodes(bench.timed.calls, phase.num_sequences)
+    return EngineRun(median(walls) * phase.num_tokens, pause)
 
 
 def most_tokens_of_a_sequence(phase: Phase) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ferrum.bench.bench_model import BenchModel
 from ferrum.bench.ceilings import CeilingMeter, CrossCheck, mean_ceilings
 from ferrum.bench.direct_steps import DirectSteps
-from ferrum.bench.engine_rate import engine_seconds
+from ferrum.bench.engine_rate import EngineRun, run_engine
 from ferrum.bench.floor import Bound, Ceilings, Floor, floor_of
 from ferrum.bench.phases import Phase, PhaseKind
 from ferrum.bench.statistics import Spread, median, spread_of
@@ -17,15 +17,14 @@ from ferrum.bench.step_work import StepWork, step_work
 
 @dataclass(frozen=True, slots=True)
 class PhaseRun:
-    """One repetition: seconds of the phase on the runtime and through the engine, and its floor just then.
+    """One repetition: the phase on the runtime alone, through the engine, and its floor just then.
 
-    ``step_s`` is the median step. ``engine_s`` is None when the context is too short for the engine's own way
-    of starting many sequences.
+    ``engine`` is None when the context is too short for the engine's own way of starting many sequences.
     """
 
     direct_s: float
-    step_s: float
-    engine_s: float | None
+    step_s: float  # the median step
+    engine: EngineRun | None
     floor: Floor
 
     @property
@@ -53,19 +52,20 @@ class PhaseReport:
 
     @property
     def engine_tokens_per_second(self) -> Spread | None:
-        seconds = [run.engine_s for run in self.runs if run.engine_s is not None]
+        seconds = [run.engine.seconds for run in self.runs if run.engine is not None]
         return self._rate(seconds) if seconds else None
 
     @property
     def engine_share_of_floor(self) -> Spread | None:
-        shares = [run.floor.seconds / run.engine_s for run in self.runs if run.engine_s is not None]
+        shares = [run.floor.seconds / run.engine.seconds for run in self.runs if run.engine is not None]
         return spread_of(shares) if shares else None
 
     @property
     def python_ms_per_step(self) -> float | None:
-        """What a step takes longer through the engine than alone: the median of the differences."""
-        extra = [self._python_s(run, run.engine_s) for run in self.runs if run.engine_s is not None]
-        return median(extra) * 1e3 if extra else None
+        """How long the runtime waits for Python between two steps; None for phases without two alike."""
+        pauses = [run.engine.between_steps_s for run in self.runs if run.engine is not None]
+        measured = [pause for pause in pauses if pause is not None]
+        return median(measured) * 1e3 if measured else None
 
     @property
     def bound(self) -> Bound:
@@ -91,11 +91,6 @@ class PhaseReport:
             "engine_share_of_floor": engine_share.as_json() if engine_share else None,
             "python_ms_per_step": self.python_ms_per_step,
         }
-
-    def _python_s(self, run: PhaseRun, engine_s: float) -> float:
-        if self.phase.kind is PhaseKind.PREFILL:
-            return engine_s - run.direct_s
-        return engine_s / self.phase.num_tokens - run.step_s
 
     def _rate(self, seconds: Sequence[float]) -> Spread:
         return spread_of([self.phase.tokens_per_run / each for each in seconds])
@@ -186,6 +181,6 @@ class RooflineMeasurement:
         return PhaseRun(
             direct_s=sum(seconds),
             step_s=median(seconds),
-            engine_s=engine_seconds(self.bench, phase),
+            engine=run_engine(self.bench, phase),
             floor=floor_of(work, mean_ceilings((before, after), factor)),
         )

@@ -76,7 +76,16 @@ def _print(report: RooflineReport) -> None:
                 percent(phase.share_of_floor.median),
             )
         )
-    headings = ("phase", "tok/s", "spread", "engine tok/s", "engine ms more", "floor tok/s", "bound", "share")
+    headings = (
+        "phase",
+        "tok/s",
+        "spread",
+        "engine tok/s",
+        "Python ms a step",
+        "floor tok/s",
+        "bound",
+        "share",
+    )
     print_table(headings, rows)
 
 

@@ -84,11 +84,11 @@ class FirstToken:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenEmitted:
-    """A later token was chosen, ``gap_s`` after the one before it."""
+class TokensEmitted:
+    """The later tokens that one step chose: for each request, and how long after the one before it."""
 
-    request_id: str
-    gap_s: float
+    request_ids: tuple[str, ...]
+    gaps_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ Event = (
     | StepRan
     | StepFailed
     | FirstToken
-    | TokenEmitted
+    | TokensEmitted
     | RequestFinished
     | OutstandingAtClose
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Protocol
 
@@ -18,12 +18,20 @@ from ferrum.core.request import InferenceResult
 
 End = InferenceResult | FerrumError
 
+Letter = tuple["Outlet", str, End | None]
+"""What one request gets: more text, and the end when it has come."""
+
 
 class Outlet(Protocol):
-    """Where one request's output goes. ``mailbox`` is None when any thread may call ``deliver``."""
+    """Where one request's output goes. ``mailbox`` is None when any thread may call ``deliver``.
+
+    ``shows_text``: text is wanted as it comes; otherwise only the end is, and the caller is left asleep.
+    """
 
     @property
     def mailbox(self) -> LoopMailbox | None: ...
+    @property
+    def shows_text(self) -> bool: ...
 
     def deliver(self, text: str, end: End | None) -> None:
         """Takes more text, and the end when it has come. Called on the mailbox's loop when there is one."""
@@ -40,15 +48,13 @@ class LoopMailbox:
         self._pending: dict[Outlet, tuple[str, End | None]] = {}
         self._is_woken = False
 
-    def put(self, outlet: Outlet, text: str, end: End | None) -> None:
+    def put(self, letters: Iterable[Letter]) -> None:
+        """Takes what a step produced and asks the loop to deliver, unless it was asked and has not come."""
         with self._lock:
-            earlier, _ = self._pending.get(outlet, ("", None))
-            self._pending[outlet] = (earlier + text, end)
-
-    def wake(self) -> None:
-        """Asks the loop to deliver, unless it has been asked and has not come yet."""
-        with self._lock:
-            if self._is_woken or not self._pending:
+            for outlet, text, end in letters:
+                earlier = self._pending.get(outlet)
+                self._pending[outlet] = (text if earlier is None else earlier[0] + text, end)
+            if self._is_woken:
                 return
             self._is_woken = True
         try:
@@ -69,26 +75,28 @@ class LoopMailbox:
 
 
 class PostOffice:
-    """Collects the mailboxes a step touched and wakes each once. Used by the engine's thread only."""
+    """Collects what a step produced and wakes each mailbox once. Used by the engine's thread only."""
 
     def __init__(self) -> None:
-        self._touched: set[LoopMailbox] = set()
+        self._collected: dict[LoopMailbox, list[Letter]] = {}
 
     def post(self, outlet: Outlet, text: str, end: End | None) -> None:
-        if outlet.mailbox is None:
+        mailbox = outlet.mailbox
+        if mailbox is None:
             outlet.deliver(text, end)
         else:
-            outlet.mailbox.put(outlet, text, end)
-            self._touched.add(outlet.mailbox)
+            self._collected.setdefault(mailbox, []).append((outlet, text, end))
 
     def flush(self) -> None:
-        touched, self._touched = self._touched, set()
-        for mailbox in touched:
-            mailbox.wake()
+        collected, self._collected = self._collected, {}
+        for mailbox, letters in collected.items():
+            mailbox.put(letters)
 
 
 class ThreadOutlet:
     """The end of one request as a future that any thread can wait for."""
+
+    shows_text = False
 
     def __init__(self) -> None:
         self.future: Future[InferenceResult] = Future()
@@ -109,6 +117,8 @@ class ThreadOutlet:
 
 class TaskOutlet:
     """The end of one request as a future of an asyncio loop."""
+
+    shows_text = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop, mailbox: LoopMailbox) -> None:
         self.future: asyncio.Future[InferenceResult] = loop.create_future()

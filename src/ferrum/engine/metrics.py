@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ferrum.core.events import (
     Event,
@@ -17,9 +17,10 @@ from ferrum.core.events import (
     RequestSubmitted,
     StepFailed,
     StepRan,
-    TokenEmitted,
+    TokensEmitted,
 )
 from ferrum.core.request import FinishReason
+from ferrum.engine.histogram import Histogram
 from ferrum.engine.prefix_cache_metrics import PrefixCacheCollector
 from ferrum.engine.status import EngineStatus
 
@@ -63,9 +64,9 @@ class EngineMetrics:
 
     def on(self, event: Event) -> None:
         match event:
-            case TokenEmitted(gap_s=gap_s):
-                self._generated.inc()
-                self._gap.observe(gap_s)
+            case TokensEmitted(gaps_s=gaps_s):
+                self._generated.inc(len(gaps_s))
+                self._gap.observe_all(gaps_s)
             case StepRan():
                 self._on_step(event)
             case FirstToken(ttft_s=ttft_s):
@@ -97,7 +98,7 @@ class EngineMetrics:
         return Counter(f"ferrum_engine_{name}", meaning, labels, registry=self.registry)
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"ferrum_engine_{name}", meaning, buckets=buckets, registry=self.registry)
+        return Histogram(f"ferrum_engine_{name}", meaning, buckets, self.registry)
 
     def _gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         Gauge(f"ferrum_engine_{name}", meaning, registry=self.registry).set_function(read)

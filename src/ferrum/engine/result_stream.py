@@ -20,6 +20,8 @@ class StreamChannel:
     can be dropped.
     """
 
+    shows_text = True
+
     def __init__(self, mailbox: LoopMailbox, capacity: int) -> None:
         self._mailbox = mailbox
         self._capacity = capacity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ferrum.core.errors import EngineClosed, FerrumError, InternalError
 from ferrum.core.events import (
@@ -15,11 +15,11 @@ from ferrum.core.events import (
     RequestFinished,
     RequestQueued,
     StepRan,
-    TokenEmitted,
+    TokensEmitted,
 )
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import FinishReason, InferenceResult
-from ferrum.core.step import StepPlan
+from ferrum.core.step import SampledToken, StepPlan
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.delivery import End, Outlet, PostOffice
 from ferrum.engine.step_runner import StepOutcome, StepRunner
@@ -256,10 +256,9 @@ class StepLoop:
         endings: list[tuple[ActiveRequest, str, End]] = [
             (self._active[request_id], "", error) for request_id, error in outcome.failures.items()
         ]
-        now = self._clock()
+        self._note_tokens(outcome.tokens)
         for token in outcome.tokens:
             request = self._active[token.request_id]
-            self._note_token(request, now)
             try:
                 update = request.output.accept(token)
             except Exception as error:
@@ -268,19 +267,27 @@ class StepLoop:
                 continue
             if update.finish_reason is not None:
                 endings.append((request, update.text, self._result(request, update.finish_reason)))
-            elif update.text:
+            elif update.text and request.outlet.shows_text:
                 self._post_office.post(request.outlet, update.text, None)
         return endings
 
     def _result(self, request: ActiveRequest, reason: FinishReason) -> InferenceResult:
         return request.output.result(reason, self._scheduler.cache_use(request.request_id))
 
-    def _note_token(self, request: ActiveRequest, now: float) -> None:
-        if request.last_token_at is None:
-            self._observers.on(FirstToken(request.request_id, now - request.submitted_at))
-        else:
-            self._observers.on(TokenEmitted(request.request_id, now - request.last_token_at))
-        request.last_token_at = now
+    def _note_tokens(self, tokens: Iterable[SampledToken]) -> None:
+        now = self._clock()
+        request_ids: list[str] = []
+        gaps_s: list[float] = []
+        for token in tokens:
+            request = self._active[token.request_id]
+            if request.last_token_at is None:
+                self._observers.on(FirstToken(request.request_id, now - request.submitted_at))
+            else:
+                request_ids.append(request.request_id)
+                gaps_s.append(now - request.last_token_at)
+            request.last_token_at = now
+        if request_ids:
+            self._observers.on(TokensEmitted(tuple(request_ids), tuple(gaps_s)))
 
     def _end(self, request: ActiveRequest, text: str, end: End) -> None:
         """Returns what the request held, then answers. Called with the lock held."""

@@ -1,4 +1,7 @@
-"""From a StepPlan to the flat arrays a runtime reads. Works on whole parts, never on single tokens."""
+"""From a StepPlan to the flat arrays a runtime reads. Works on whole parts, never on single tokens.
+
+It runs between two steps, while the compute threads wait: numpy is called as seldom as can be.
+"""
 
 from __future__ import annotations
 
@@ -9,41 +12,72 @@ import numpy as np
 
 from ferrum.core.arrays import Int32Array
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
+from ferrum.execution.block_table_rows import BlockTableRows
 from ferrum.runtimes.protocol import SamplingBatch, StepBatch
 
 
-def build_batch(plan: StepPlan) -> StepBatch:
-    """The plan's parts in order, rows of one part together."""
-    parts = plan.parts
-    lengths = [len(part.token_ids) for part in parts]
-    ends = list(accumulate(lengths))
-    sampled = [index for index, part in enumerate(parts) if part.sampling is not None]
-    instructions = [part.sampling for part in parts if part.sampling is not None]
-    return StepBatch(
-        token_ids=_token_ids(parts, ends[-1]),
-        positions=_positions(parts, lengths, ends),
-        sequence_starts=np.array([0, *ends], dtype=np.int32),
-        block_tables=_block_tables(parts),
-        output_rows=np.array([ends[index] - 1 for index in sampled], dtype=np.int32),
-        sampling=build_sampling_batch(instructions) if instructions else None,
-    )
+class BatchBuilder:
+    """Builds one StepBatch after the other. Mutated by ``build``, on the thread that runs the steps.
+
+    A batch shares the memory of its block tables with the next one, so it holds until ``build`` is called
+    again.
+    """
+
+    def __init__(self) -> None:
+        self._tables = BlockTableRows()
+
+    def build(self, plan: StepPlan) -> StepBatch:
+        """The plan's parts in order, rows of one part together."""
+        parts = plan.parts
+        lengths = [len(part.token_ids) for part in parts]
+        ends = list(accumulate(lengths))
+        sampled = [end - 1 for end, part in zip(ends, parts, strict=True) if part.sampling is not None]
+        instructions = [part.sampling for part in parts if part.sampling is not None]
+        token_ids, positions = _rows(parts, lengths, ends)
+        return StepBatch(
+            token_ids=token_ids,
+            positions=positions,
+            sequence_starts=np.array([0, *ends], dtype=np.int32),
+            block_tables=self._tables.rows_of(parts),
+            output_rows=np.array(sampled, dtype=np.int32),
+            sampling=build_sampling_batch(instructions) if instructions else None,
+        )
 
 
 def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> SamplingBatch:
     """Instructions as columns."""
+    reals = np.array(
+        [
+            [each.temperature for each in instructions],
+            [each.top_p for each in instructions],
+            [each.min_p for each in instructions],
+        ],
+        dtype=np.float32,
+    )
+    counts = np.array(
+        [[each.top_k for each in instructions], [each.position for each in instructions]], dtype=np.int32
+    )
     return SamplingBatch(
-        temperature=np.array([each.temperature for each in instructions], dtype=np.float32),
-        top_k=np.array([each.top_k for each in instructions], dtype=np.int32),
-        top_p=np.array([each.top_p for each in instructions], dtype=np.float32),
-        min_p=np.array([each.min_p for each in instructions], dtype=np.float32),
+        temperature=reals[0],
+        top_k=counts[0],
+        top_p=reals[1],
+        min_p=reals[2],
         seed=np.array([each.seed for each in instructions], dtype=np.uint64),
-        position=np.array([each.position for each in instructions], dtype=np.int32),
+        position=counts[1],
     )
 
 
-def _token_ids(parts: Sequence[SequencePart], num_tokens: int) -> Int32Array:
+def _rows(
+    parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
+) -> tuple[Int32Array, Int32Array]:
+    """Token ids [num_tokens] and positions [num_tokens]."""
+    if ends[-1] == len(parts):  # Nothing but decodes.
+        both = np.array(
+            [[part.token_ids[0] for part in parts], [part.start_position for part in parts]], dtype=np.int32
+        )
+        return both[0], both[1]
     flat = chain.from_iterable(part.token_ids for part in parts)
-    return np.fromiter(flat, dtype=np.int32, count=num_tokens)
+    return np.fromiter(flat, dtype=np.int32, count=ends[-1]), _positions(parts, lengths, ends)
 
 
 def _positions(parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]) -> Int32Array:
@@ -53,10 +87,3 @@ def _positions(parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequ
     ]
     rows = np.arange(ends[-1], dtype=np.int32)
     return rows + np.repeat(np.array(distances, dtype=np.int32), lengths)
-
-
-def _block_tables(parts: Sequence[SequencePart]) -> Int32Array:
-    tables = np.zeros((len(parts), max(len(part.block_table) for part in parts)), dtype=np.int32)
-    for table, part in zip(tables, parts, strict=True):
-        table[: len(part.block_table)] = part.block_table
-    return tables

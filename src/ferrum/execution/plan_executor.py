@@ -10,7 +10,7 @@ from ferrum.core.arrays import FloatArray
 from ferrum.core.block_store import BlockStore
 from ferrum.core.errors import InvalidConfig, ModelError
 from ferrum.core.step import SampledToken, StepPlan, StepResult
-from ferrum.execution.batch_builder import build_batch
+from ferrum.execution.batch_builder import BatchBuilder
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
 from ferrum.runtimes.protocol import LogitsDetail, Runtime, StepBatch, StepOutput
 from ferrum.sampling.sampler import Sampler
@@ -40,6 +40,7 @@ class PlanExecutor:
         self._runtime = runtime
         self._sampler = sampler
         self._logit_detail = logit_detail
+        self._batches = BatchBuilder()
         self._is_closed = False
         self.resolved_plan = resolved_plan
         self.block_store: BlockStore | None = runtime
@@ -62,7 +63,7 @@ class PlanExecutor:
             raise ModelError("the self-test step gave different logits when it was repeated")
 
     def execute(self, plan: StepPlan) -> StepResult:
-        batch = build_batch(plan)
+        batch = self._batches.build(plan)
         if self._sampler is not None:
             return self._execute_with(self._sampler, plan, batch)
         return StepResult(self._name_tokens(plan, self._runtime.run(batch, self._logit_detail)))

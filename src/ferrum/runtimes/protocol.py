@@ -33,7 +33,7 @@ class StepBatch:
     token_ids: Int32Array  # [num_tokens]
     positions: Int32Array  # [num_tokens]
     sequence_starts: Int32Array  # [num_sequences + 1], row ranges
-    block_tables: Int32Array  # [num_sequences, most blocks of any sequence], unused entries 0
+    block_tables: Int32Array  # [num_sequences, at least most blocks of any sequence], the rest 0
     output_rows: Int32Array  # [num_outputs], ascending rows whose logits are wanted
     sampling: SamplingBatch | None  # None: no token is chosen (then ask for logits or digests)
 

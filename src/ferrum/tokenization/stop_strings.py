@@ -45,6 +45,8 @@ class StopMatcher:
 
     def push(self, text: str) -> MatchResult:
         """Takes the next piece. After a match nothing more may be pushed."""
+        if not self._root.children:
+            return MatchResult(text)
         position = len(self._held)
         self._held += text
         while position < len(self._held):

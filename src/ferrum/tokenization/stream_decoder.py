@@ -28,16 +28,17 @@ class StreamDecoder:
     """
 
     def __init__(self, tokenizer: DecodingTokenizer, preceding_ids: Sequence[int] = ()) -> None:
-        self._tokenizer = tokenizer
+        self._control_ids = tokenizer.control_ids
+        self._token_bytes = tokenizer.token_bytes
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         follows_text = bool(preceding_ids) and preceding_ids[-1] not in tokenizer.control_ids
         self._drops_space = tokenizer.has_dummy_prefix and not follows_text
 
     def push(self, token_id: int) -> str:
         """The text that this token completes; often the token's own, sometimes none."""
-        if token_id in self._tokenizer.control_ids:
+        if token_id in self._control_ids:
             return ""
-        data = self._tokenizer.token_bytes(token_id)
+        data = self._token_bytes(token_id)
         if self._drops_space and data:
             data = data.removeprefix(b" ")
             self._drops_space = False

@@ -6,7 +6,7 @@ import pytest
 
 from ferrum.bench.engine_probe import EngineProbe
 from ferrum.bench.throughput import ThroughputRow, run_of
-from ferrum.core.events import FirstToken, RequestQueued, StepRan, TokenEmitted
+from ferrum.core.events import FirstToken, RequestQueued, StepRan, TokensEmitted
 from ferrum.testing.manual_clock import ManualClock
 
 
@@ -25,8 +25,8 @@ class Script:
     def tokens(self, first: float | None, gaps: list[float]) -> None:
         if first is not None:
             self.probe.on(FirstToken("r", first))
-        for gap in gaps:
-            self.probe.on(TokenEmitted("r", gap))
+        if gaps:
+            self.probe.on(TokensEmitted(("r",) * len(gaps), tuple(gaps)))
 
 
 def two_requests() -> Script:

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
-from ferrum.execution.batch_builder import build_batch, build_sampling_batch
+from ferrum.execution.batch_builder import BatchBuilder, build_sampling_batch
 
 INSTRUCTION = SamplingInstruction(0.5, 3, 0.9, 0.1, seed=2**64 - 1, position=7)
 
 
 def test_a_mixed_step_becomes_flat_arrays() -> None:
-    batch = build_batch(
+    batch = BatchBuilder().build(
         StepPlan(
             (
                 SequencePart("decode", (11,), 6, (4, 2), INSTRUCTION),
@@ -30,13 +30,13 @@ def test_a_mixed_step_becomes_flat_arrays() -> None:
 
 
 def test_a_step_that_chooses_nothing_has_no_sampling() -> None:
-    batch = build_batch(StepPlan((SequencePart("a", (1, 2), 0, (0,), None),)))
+    batch = BatchBuilder().build(StepPlan((SequencePart("a", (1, 2), 0, (0,), None),)))
     assert batch.sampling is None
     assert batch.output_rows.tolist() == []
 
 
 def test_every_array_has_the_type_the_runtime_reads() -> None:
-    batch = build_batch(StepPlan((SequencePart("a", (1,), 0, (0,), INSTRUCTION),)))
+    batch = BatchBuilder().build(StepPlan((SequencePart("a", (1,), 0, (0,), INSTRUCTION),)))
     arrays = (batch.token_ids, batch.positions, batch.sequence_starts, batch.block_tables, batch.output_rows)
     assert {array.dtype for array in arrays} == {np.dtype(np.int32)}
     assert all(array.flags.c_contiguous for array in arrays)
@@ -55,9 +55,39 @@ def test_rows_of_a_part_are_at_its_own_consecutive_positions(shapes: list[tuple[
         SequencePart(str(index), tuple(range(length)), start, (0,) * 5, None)
         for index, (start, length) in enumerate(shapes)
     )
-    batch = build_batch(StepPlan(parts))
+    batch = BatchBuilder().build(StepPlan(parts))
     for index, part in enumerate(parts):
         rows = slice(batch.sequence_starts[index], batch.sequence_starts[index + 1])
         end = part.start_position + len(part.token_ids)
         assert batch.positions[rows].tolist() == list(range(part.start_position, end))
         assert batch.token_ids[rows].tolist() == list(part.token_ids)
+
+
+tables = st.lists(st.integers(0, 99), min_size=1, max_size=9).map(tuple)
+steps = st.lists(st.lists(tables, min_size=1, max_size=6), min_size=1, max_size=6)
+
+
+@given(steps)
+def test_block_tables_hold_nothing_of_the_steps_before(steps: list[list[tuple[int, ...]]]) -> None:
+    builder = BatchBuilder()
+    for step in steps:
+        parts = tuple(SequencePart(str(row), (1,), 0, table, None) for row, table in enumerate(step))
+        rows = builder.build(StepPlan(parts)).block_tables
+        assert rows.flags.c_contiguous
+        assert rows.shape[0] == len(step)
+        for row, table in zip(rows.tolist(), step, strict=True):
+            assert row == [*table, *(0 for _ in row[len(table) :])]
+
+
+def test_a_table_that_grew_or_moved_is_written_again() -> None:
+    builder = BatchBuilder()
+    short, long = (1,), (1, 2)
+
+    def rows(*tables: tuple[int, ...]) -> list[list[int]]:
+        parts = tuple(SequencePart(str(row), (1,), 0, table, None) for row, table in enumerate(tables))
+        return builder.build(StepPlan(parts)).block_tables.tolist()
+
+    assert rows(short, (9, 8)) == [[1, 0], [9, 8]]
+    assert rows(long, (9, 8)) == [[1, 2], [9, 8]]
+    assert rows((9, 8)) == [[9, 8]]
+    assert rows(short, long) == [[1, 0], [1, 2]]
