@@ -32,7 +32,8 @@ def open_llm(model: Path, chunk: int, threads: int) -> LLM:
         prefill_chunk_tokens=chunk,
         active_decode_prefill_chunk=chunk,
     )
-    config = EngineConfig(max_model_len=2048, logit_digests=True, scheduler=scheduler)
+    # Without a prefix cache: every variant has to compute everything itself.
+    config = EngineConfig(max_model_len=2048, logit_digests=True, prefix_cache=False, scheduler=scheduler)
     return LLM(model, threads=threads, config=config)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ferrum.cache.block_pool import BlockPool
 from ferrum.cache.cache_manager import CacheManager
+from ferrum.cache.prefix_cache import PrefixCache
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.events import Event
 from ferrum.core.ledger import LifecycleLedger
@@ -59,12 +60,16 @@ def build_workshop(
     config: EngineConfig | None = None,
 ) -> Workshop:
     executor = executor or ScriptedExecutor()
+    config = config or EngineConfig(scheduler=scheduler or SchedulerConfig())
     ledger = LifecycleLedger()
-    capacity = executor.capacity
-    cache = CacheManager(BlockPool(capacity.num_blocks, ledger), capacity.block_tokens)
+    capacity, store = executor.capacity, executor.block_store
+    prefixes = (
+        PrefixCache("scripted", capacity.block_tokens, store) if store and config.prefix_cache else None
+    )
+    cache = CacheManager(BlockPool(capacity.num_blocks, ledger), capacity.block_tokens, prefixes)
     recorder = Recorder()
     engine = ContinuousBatchEngine(
-        config=config or EngineConfig(scheduler=scheduler or SchedulerConfig()),
+        config=config,
         tokenizer=tokenizer or ByteTokenizer(),
         chat_encoder=None,
         executor=executor,

@@ -118,7 +118,7 @@ async def test_a_character_cut_off_by_the_limit_becomes_a_replacement_in_both_do
 
 
 async def test_a_missing_seed_is_drawn_and_reported_and_reproduces_the_answer() -> None:
-    async with running(build_workshop()) as workshop:
+    async with running(build_workshop(config=EngineConfig(prefix_cache=False))) as workshop:
         first = await workshop.engine.infer(ask(temperature=1.0, seed=None))
         again = await workshop.engine.infer(ask(temperature=1.0, seed=first.seed))
         other = await workshop.engine.infer(ask(temperature=1.0, seed=None))
@@ -205,7 +205,8 @@ async def test_requests_together_get_the_tokens_they_get_alone() -> None:
         scheduler = SchedulerConfig(
             prefill_chunk_tokens=chunk_tokens, active_decode_prefill_chunk=chunk_tokens
         )
-        async with running(build_workshop(scheduler=scheduler)) as workshop:
+        config = EngineConfig(scheduler=scheduler, prefix_cache=False)
+        async with running(build_workshop(config=config)) as workshop:
             together = await asyncio.gather(*map(workshop.engine.infer, requests))
         assert together == alone
 

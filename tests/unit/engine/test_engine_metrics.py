@@ -6,7 +6,7 @@ import pytest
 from engine_factory import Workshop, ask, build_workshop, running
 from prometheus_client.parser import text_string_to_metric_families
 
-from ferrum.core.config import SchedulerConfig
+from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import InvalidRequest
 from ferrum.execution.executor import ExecutorCapacity
 from ferrum.testing.scripted_executor import ScriptedExecutor
@@ -33,7 +33,7 @@ async def test_everything_is_zero_and_readable_before_the_first_request() -> Non
 
 
 async def test_a_request_leaves_its_numbers() -> None:
-    async with running(build_workshop()) as workshop:
+    async with running(build_workshop(config=EngineConfig(prefix_cache=False))) as workshop:
         await workshop.engine.infer(ask(max_tokens=4))
         await workshop.engine.infer(ask(max_tokens=2))
         samples = _samples(workshop)
