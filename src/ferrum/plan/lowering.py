@@ -7,6 +7,7 @@ one chain, linears that read one buffer become one group, and buffers whose life
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 
 from ferrum.plan.executable_plan import (
     ExecutableOperation,
@@ -20,7 +21,7 @@ from ferrum.plan.executable_plan import (
     StoreKv,
 )
 from ferrum.plan.model_plan import ModelPlan
-from ferrum.plan.operations import Attention, Linear, Operation, SelectOutputRows, input_buffers
+from ferrum.plan.operations import Attention, Linear, SelectOutputRows, input_buffers
 from ferrum.plan.storage_assignment import assign_storages
 
 _WIDEST_REPLICATED = 16_384
@@ -56,22 +57,34 @@ def row_spaces(plan: ModelPlan) -> dict[str, RowSpace]:
 class _Scheduling:
     """Greedy list scheduling: all row-wise work that is ready, then one group of linears or one attention.
 
-    Mutable while ``run`` iterates: the operations left, the buffers computed, the buffers quantised.
+    Mutable while ``run`` iterates: what is ready, what the others wait for, the buffers quantised. Every turn
+    looks only at what became ready, so the work grows with the plan and not with its square.
     """
 
     def __init__(self, plan: ModelPlan) -> None:
-        self._plan = plan
+        self._operations = plan.operations
         self._spaces = row_spaces(plan)
         self._widths = {buffer.name: buffer.width for buffer in plan.buffers}
         self._is_quantized = {weight.name: weight.type.is_quantized for weight in plan.weights}
-        self._left: list[Operation] = list(plan.operations)
-        self._computed: set[str] = set()
         self._quantized: set[str] = set()
+        self._readers: dict[str, list[int]] = {}
+        self._num_missing = [0] * len(plan.operations)
+        # Heaps of places in the authored order.
+        self._ready_row_wise: list[int] = []
+        self._ready_linears: list[int] = []
+        self._ready_attentions: list[int] = []
+        for place, operation in enumerate(plan.operations):
+            inputs = set(input_buffers(operation))
+            self._num_missing[place] = len(inputs)
+            for name in inputs:
+                self._readers.setdefault(name, []).append(place)
+            if not inputs:
+                self._note_ready(place)
 
     def run(self) -> Iterator[ExecutableOperation]:
         chain: list[RowWise] = []
         space = RowSpace.TOKENS
-        while self._left:
+        while self._ready_row_wise or self._ready_linears or self._ready_attentions:
             for operation in self._take_ready_row_wise():
                 if self._spaces[operation.out] is not space:
                     yield from self._chain(space, chain)
@@ -101,38 +114,53 @@ class _Scheduling:
                 yield attention
         yield from self._chain(space, chain)
 
-    def _is_ready(self, operation: Operation) -> bool:
-        return all(name in self._computed for name in input_buffers(operation))
-
     def _take_ready_row_wise(self) -> Iterator[RowWiseOperation]:
         """In authored order; an operation that becomes ready on the way is taken too."""
-        kept: list[Operation] = []
-        for operation in self._left:
-            if isinstance(operation, Linear | Attention) or not self._is_ready(operation):
-                kept.append(operation)
-                continue
-            self._computed.add(operation.out)
+        while self._ready_row_wise:
+            operation = self._operations[heappop(self._ready_row_wise)]
+            assert not isinstance(operation, Linear | Attention)
+            self._note_computed(operation.out)
             yield operation
-        self._left = kept
 
     def _take_ready_linears(self) -> tuple[Linear, ...]:
-        """The first ready linear and every other ready one that reads the same buffer."""
-        ready = [op for op in self._left if isinstance(op, Linear) and self._is_ready(op)]
-        taken = tuple(op for op in ready if op.x == ready[0].x)
-        self._take(taken)
-        return taken
+        """The first ready linear and every other one that reads the same buffer: they are ready alike."""
+        taken: list[Linear] = []
+        others: list[int] = []
+        while self._ready_linears:
+            place = heappop(self._ready_linears)
+            operation = self._operations[place]
+            assert isinstance(operation, Linear)
+            if taken and operation.x != taken[0].x:
+                others.append(place)
+            else:
+                taken.append(operation)
+        self._ready_linears = others
+        for linear in taken:
+            self._note_computed(linear.out)
+        return tuple(taken)
 
     def _take_ready_attention(self) -> Attention | None:
-        for operation in self._left:
-            if isinstance(operation, Attention) and self._is_ready(operation):
-                self._take((operation,))
-                return operation
-        return None
+        if not self._ready_attentions:
+            return None
+        operation = self._operations[heappop(self._ready_attentions)]
+        assert isinstance(operation, Attention)
+        self._note_computed(operation.out)
+        return operation
 
-    def _take(self, operations: tuple[Operation, ...]) -> None:
-        self._computed |= {operation.out for operation in operations}
-        names = {operation.out for operation in operations}
-        self._left = [operation for operation in self._left if operation.out not in names]
+    def _note_computed(self, name: str) -> None:
+        for place in self._readers.get(name, ()):
+            self._num_missing[place] -= 1
+            if self._num_missing[place] == 0:
+                self._note_ready(place)
+
+    def _note_ready(self, place: int) -> None:
+        operation = self._operations[place]
+        if isinstance(operation, Linear):
+            heappush(self._ready_linears, place)
+        elif isinstance(operation, Attention):
+            heappush(self._ready_attentions, place)
+        else:
+            heappush(self._ready_row_wise, place)
 
     def _chain(self, space: RowSpace, steps: list[RowWise]) -> Iterator[RowChain]:
         if steps:
