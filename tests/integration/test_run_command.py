@@ -334,7 +334,7 @@ def test_light_commands_import_nothing_heavy(home: Path) -> None:
     heavy = [
         "numpy",
         "tokenizers",
-        "fastapi",
+        "starlette",
         "uvicorn",
         "pydantic",
         "rich",

@@ -7,9 +7,9 @@ import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from ferrum.core.errors import FerrumError
 from ferrum.core.request import InferenceResult
@@ -25,11 +25,9 @@ from ferrum.server.wire_schemas import ChatCompletionBody, parse_body
 from ferrum.server.wire_to_core import chat_prompt, inference_request, sampling_params
 
 
-def chat_completions_router(context: ServerContext) -> APIRouter:
+def chat_completions_routes(context: ServerContext) -> list[Route]:
     """The route over ``context``."""
-    router = APIRouter()
 
-    @router.post("/v1/chat/completions")
     @answering_errors
     async def create_chat_completion(request: Request) -> Response:
         content = await read_json_object(request, context.options.max_body_bytes)
@@ -42,7 +40,7 @@ def chat_completions_router(context: ServerContext) -> APIRouter:
         except FerrumError as error:
             return error_response(error, _wire_names(body))
 
-    return router
+    return [Route("/v1/chat/completions", create_chat_completion, methods=["POST"])]
 
 
 def _wire_names(body: ChatCompletionBody) -> dict[str, str]:

@@ -8,9 +8,9 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import InferenceRequest, InferenceResult
@@ -28,11 +28,9 @@ from ferrum.server.wire_schemas import CompletionBody, parse_body
 from ferrum.server.wire_to_core import COMPLETION_MAX_TOKENS, inference_request, sampling_params
 
 
-def completions_router(context: ServerContext) -> APIRouter:
+def completions_routes(context: ServerContext) -> list[Route]:
     """The route over ``context``."""
-    router = APIRouter()
 
-    @router.post("/v1/completions")
     @answering_errors
     async def create_completion(request: Request) -> Response:
         content = await read_json_object(request, context.options.max_body_bytes)
@@ -42,7 +40,7 @@ def completions_router(context: ServerContext) -> APIRouter:
         context.unknown_fields.note(body.model_extra or {})
         return await _answer(context, request, body)
 
-    return router
+    return [Route("/v1/completions", create_completion, methods=["POST"])]
 
 
 async def _answer(context: ServerContext, request: Request, body: CompletionBody) -> Response:

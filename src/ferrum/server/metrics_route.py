@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from ferrum.server.error_responses import answering_errors
 from ferrum.server.server_context import ServerContext
 
 
-def metrics_router(context: ServerContext) -> APIRouter:
+def metrics_routes(context: ServerContext) -> list[Route]:
     """The route over ``context``."""
-    router = APIRouter()
 
-    @router.get("/metrics")
     @answering_errors
     async def metrics(request: Request) -> Response:
         text = generate_latest(context.engine.registry)
         return Response(text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    return router
+    return [Route("/metrics", metrics)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Call:
     """One running request. ``leave`` is the client closing its connection."""
 
     def __init__(
-        self, app: FastAPI, method: str, path: str, body: Sequence[bytes], headers: dict[str, str]
+        self, app: Starlette, method: str, path: str, body: Sequence[bytes], headers: dict[str, str]
     ) -> None:
         self.answer = Answer()
         self.num_body_parts_read = 0
@@ -97,15 +97,17 @@ class Call:
         return self.answer
 
 
-def start(app: FastAPI, path: str, content: Any, headers: dict[str, str] | None = None) -> Call:
+def start(app: Starlette, path: str, content: Any, headers: dict[str, str] | None = None) -> Call:
     """A POST with ``content`` as JSON, or as it is when it is bytes."""
     body = content if isinstance(content, bytes) else orjson.dumps(content)
     return Call(app, "POST", path, [body], headers or {})
 
 
-async def post(app: FastAPI, path: str, content: Any) -> Answer:
+async def post(app: Starlette, path: str, content: Any) -> Answer:
     return await start(app, path, content).finished()
 
 
-async def get(app: FastAPI, path: str, headers: dict[str, str] | None = None, method: str = "GET") -> Answer:
+async def get(
+    app: Starlette, path: str, headers: dict[str, str] | None = None, method: str = "GET"
+) -> Answer:
     return await Call(app, method, path, [], headers or {}).finished()

@@ -1,6 +1,6 @@
 import pytest
-from fastapi import FastAPI
 from scripted_engine import ScriptedEngine
+from starlette.applications import Starlette
 
 from ferrum.server.app import create_app
 from ferrum.server.lifecycle import ServerLifecycle
@@ -22,5 +22,5 @@ def context(engine: ScriptedEngine) -> ServerContext:
 
 
 @pytest.fixture
-def app(context: ServerContext) -> FastAPI:
+def app(context: ServerContext) -> Starlette:
     return create_app(context)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from asgi_client import get, post, start
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 CHAT = "/v1/chat/completions"
 PLAIN = "/v1/completions"
@@ -131,7 +131,7 @@ TABLE = [(CHAT, *row) for row in BAD_CHATS] + [(PLAIN, *row) for row in BAD_COMP
 
 @pytest.mark.parametrize(("path", "content", "status", "param"), TABLE)
 async def test_bad_request_gets_its_status_and_param(
-    app: FastAPI, path: str, content: Any, status: int, param: str | None
+    app: Starlette, path: str, content: Any, status: int, param: str | None
 ) -> None:
     answer = await post(app, path, content)
 
@@ -159,11 +159,11 @@ HARMLESS: dict[str, Any] = {
 }
 
 
-async def test_values_that_ask_for_nothing_are_accepted(app: FastAPI) -> None:
+async def test_values_that_ask_for_nothing_are_accepted(app: Starlette) -> None:
     assert (await post(app, CHAT, chat(**HARMLESS))).status == 200
 
 
-async def test_body_over_the_declared_length_limit_is_413_and_read_to_its_end(app: FastAPI) -> None:
+async def test_body_over_the_declared_length_limit_is_413_and_read_to_its_end(app: Starlette) -> None:
     call = start(app, CHAT, b" " * 200_000, {"Content-Length": "200000"})
     answer = await call.finished()
 
@@ -172,7 +172,7 @@ async def test_body_over_the_declared_length_limit_is_413_and_read_to_its_end(ap
     assert call.num_body_parts_read == 1
 
 
-async def test_client_that_leaves_while_sending_its_body_harms_nobody(app: FastAPI) -> None:
+async def test_client_that_leaves_while_sending_its_body_harms_nobody(app: Starlette) -> None:
     call = start(app, CHAT, b"{}")
     call.num_body_parts_read = 1
     call.leave()
@@ -186,7 +186,7 @@ async def test_client_that_leaves_while_sending_its_body_harms_nobody(app: FastA
     [("GET", "/nowhere", 404), ("GET", CHAT, 405), ("DELETE", "/v1/models", 405)],
 )
 async def test_wrong_routes_and_methods_get_an_error_object(
-    app: FastAPI, method: str, path: str, status: int
+    app: Starlette, method: str, path: str, status: int
 ) -> None:
     answer = await get(app, path, method=method)
 

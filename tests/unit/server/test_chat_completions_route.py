@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 from asgi_client import post, start
-from fastapi import FastAPI
 from scripted_engine import ScriptedEngine
+from starlette.applications import Starlette
 
 from ferrum.core.errors import ChatTemplateError, ContextLengthExceeded, EngineClosed, QueueFull
 from ferrum.core.request import ChatPrompt
@@ -12,7 +12,7 @@ PATH = "/v1/chat/completions"
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
 
 
-async def test_whole_answer_is_a_chat_completion(app: FastAPI) -> None:
+async def test_whole_answer_is_a_chat_completion(app: Starlette) -> None:
     answer = await post(app, PATH, HELLO)
 
     assert answer.status == 200
@@ -24,7 +24,7 @@ async def test_whole_answer_is_a_chat_completion(app: FastAPI) -> None:
     assert answer.json["usage"]["total_tokens"] == 5
 
 
-async def test_stream_opens_with_role_and_ends_with_one_finish_reason_and_one_done(app: FastAPI) -> None:
+async def test_stream_opens_with_role_and_ends_with_one_finish_reason_and_one_done(app: Starlette) -> None:
     answer = await post(app, PATH, {**HELLO, "stream": True})
 
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -38,7 +38,7 @@ async def test_stream_opens_with_role_and_ends_with_one_finish_reason_and_one_do
     assert answer.is_complete
 
 
-async def test_stream_reports_usage_only_when_asked(app: FastAPI) -> None:
+async def test_stream_reports_usage_only_when_asked(app: Starlette) -> None:
     without = await post(app, PATH, {**HELLO, "stream": True})
     asked = await post(app, PATH, {**HELLO, "stream": True, "stream_options": {"include_usage": True}})
 
@@ -49,7 +49,7 @@ async def test_stream_reports_usage_only_when_asked(app: FastAPI) -> None:
 
 
 async def test_stream_sends_headers_at_once_and_pings_until_the_first_token(
-    app: FastAPI, engine: ScriptedEngine
+    app: Starlette, engine: ScriptedEngine
 ) -> None:
     engine.released.clear()
     call = start(app, PATH, {**HELLO, "stream": True})
@@ -65,7 +65,7 @@ async def test_stream_sends_headers_at_once_and_pings_until_the_first_token(
     assert answer.events[-1] == "[DONE]"
 
 
-async def test_error_in_mid_stream_is_one_event_and_no_done(app: FastAPI, engine: ScriptedEngine) -> None:
+async def test_error_in_mid_stream_is_one_event_and_no_done(app: Starlette, engine: ScriptedEngine) -> None:
     engine.failure = EngineClosed()
     answer = await post(app, PATH, {**HELLO, "stream": True})
 
@@ -78,7 +78,7 @@ async def test_error_in_mid_stream_is_one_event_and_no_done(app: FastAPI, engine
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_our_own_bug_is_a_500_without_its_traceback(
-    app: FastAPI, engine: ScriptedEngine, is_streamed: bool, caplog: pytest.LogCaptureFixture
+    app: Starlette, engine: ScriptedEngine, is_streamed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.refusal = KeyError("secret detail")
     answer = await post(app, PATH, {**HELLO, "stream": is_streamed})
@@ -101,7 +101,7 @@ async def test_our_own_bug_is_a_500_without_its_traceback(
     ],
 )
 async def test_refusals_are_json_even_when_a_stream_was_asked_for(
-    app: FastAPI,
+    app: Starlette,
     engine: ScriptedEngine,
     is_streamed: bool,
     refusal: Exception,
@@ -119,7 +119,7 @@ async def test_refusals_are_json_even_when_a_stream_was_asked_for(
     assert answer.headers.get("retry-after") == ("2" if status == 429 else None)
 
 
-async def test_errors_name_the_field_the_client_used(app: FastAPI, engine: ScriptedEngine) -> None:
+async def test_errors_name_the_field_the_client_used(app: Starlette, engine: ScriptedEngine) -> None:
     answer = await post(app, PATH, {**HELLO, "max_completion_tokens": 0, "max_tokens": 5})
 
     assert answer.status == 400
@@ -129,7 +129,7 @@ async def test_errors_name_the_field_the_client_used(app: FastAPI, engine: Scrip
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_request_is_cancelled_when_its_client_leaves_before_the_first_token(
-    app: FastAPI, engine: ScriptedEngine, is_streamed: bool
+    app: Starlette, engine: ScriptedEngine, is_streamed: bool
 ) -> None:
     engine.released.clear()
     call = start(app, PATH, {**HELLO, "stream": is_streamed})
@@ -142,7 +142,7 @@ async def test_request_is_cancelled_when_its_client_leaves_before_the_first_toke
 
 
 async def test_request_is_cancelled_when_its_client_leaves_in_mid_stream(
-    app: FastAPI, engine: ScriptedEngine
+    app: Starlette, engine: ScriptedEngine
 ) -> None:
     engine.pieces = ("a",) * 100_000
     call = start(app, PATH, {**HELLO, "stream": True})
@@ -155,13 +155,13 @@ async def test_request_is_cancelled_when_its_client_leaves_in_mid_stream(
     assert len(answer.parts) < 50_000
 
 
-async def test_newer_name_of_max_tokens_wins(app: FastAPI, engine: ScriptedEngine) -> None:
+async def test_newer_name_of_max_tokens_wins(app: Starlette, engine: ScriptedEngine) -> None:
     await post(app, PATH, {**HELLO, "max_completion_tokens": 9, "max_tokens": 5})
 
     assert engine.requests[0].sampling.max_tokens == 9
 
 
-async def test_null_means_default_everywhere(app: FastAPI, engine: ScriptedEngine) -> None:
+async def test_null_means_default_everywhere(app: Starlette, engine: ScriptedEngine) -> None:
     names = "stream stream_options max_tokens max_completion_tokens temperature top_p top_k min_p seed stop n"
     nulls = dict.fromkeys([*names.split(), "logit_bias", "tools", "response_format", "logprobs", "model"])
     await post(app, PATH, {**HELLO, **nulls})
@@ -170,7 +170,7 @@ async def test_null_means_default_everywhere(app: FastAPI, engine: ScriptedEngin
     assert engine.requests[0].sampling == engine.requests[1].sampling
 
 
-async def test_sampling_fields_reach_the_engine(app: FastAPI, engine: ScriptedEngine) -> None:
+async def test_sampling_fields_reach_the_engine(app: Starlette, engine: ScriptedEngine) -> None:
     fields = {
         "temperature": 0,
         "top_p": 0.5,
@@ -188,7 +188,7 @@ async def test_sampling_fields_reach_the_engine(app: FastAPI, engine: ScriptedEn
 
 
 async def test_unknown_fields_are_ignored_and_logged_once(
-    app: FastAPI, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
+    app: Starlette, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     extra = {"store": True, "metadata": {}, "reasoning_effort": "low", "service_tier": "auto", "user": "u"}
@@ -201,7 +201,7 @@ async def test_unknown_fields_are_ignored_and_logged_once(
 
 
 async def test_last_assistant_message_is_continued_only_on_request(
-    app: FastAPI, engine: ScriptedEngine
+    app: Starlette, engine: ScriptedEngine
 ) -> None:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "The answer"}]
     flags = {"continue_final_message": True, "add_generation_prompt": False}
@@ -214,7 +214,7 @@ async def test_last_assistant_message_is_continued_only_on_request(
     assert both.status == 400
 
 
-async def test_draining_server_refuses_new_work_and_closes_the_connection(app: FastAPI, context) -> None:  # type: ignore[no-untyped-def]
+async def test_draining_server_refuses_new_work_and_closes_the_connection(app: Starlette, context) -> None:  # type: ignore[no-untyped-def]
     context.lifecycle.start_draining()
     answer = await post(app, PATH, HELLO)
 

@@ -1,8 +1,8 @@
 import asyncio
 
 from asgi_client import post, start
-from fastapi import FastAPI
 from scripted_engine import ScriptedEngine
+from starlette.applications import Starlette
 
 from ferrum.core.request import TextPrompt, TokenPrompt
 
@@ -10,7 +10,7 @@ PATH = "/v1/completions"
 
 
 async def test_whole_answer_is_a_text_completion_of_at_most_16_tokens(
-    app: FastAPI, engine: ScriptedEngine
+    app: Starlette, engine: ScriptedEngine
 ) -> None:
     answer = await post(app, PATH, {"model": "tiny", "prompt": "say"})
 
@@ -23,7 +23,7 @@ async def test_whole_answer_is_a_text_completion_of_at_most_16_tokens(
 
 
 async def test_every_prompt_has_its_choice_in_order_and_usage_is_summed(
-    app: FastAPI, engine: ScriptedEngine
+    app: Starlette, engine: ScriptedEngine
 ) -> None:
     answer = await post(app, PATH, {"prompt": ["A", "BB", "CCC"]})
 
@@ -37,7 +37,7 @@ async def test_every_prompt_has_its_choice_in_order_and_usage_is_summed(
 
 
 async def test_token_ids_are_one_prompt_and_lists_of_them_several(
-    app: FastAPI, engine: ScriptedEngine
+    app: Starlette, engine: ScriptedEngine
 ) -> None:
     await post(app, PATH, {"prompt": [1, 2]})
     await post(app, PATH, {"prompt": [[3], [4, 5]]})
@@ -49,7 +49,7 @@ async def test_token_ids_are_one_prompt_and_lists_of_them_several(
     ]
 
 
-async def test_stream_of_several_prompts_finishes_each_choice_once(app: FastAPI) -> None:
+async def test_stream_of_several_prompts_finishes_each_choice_once(app: Starlette) -> None:
     content = {"prompt": ["A", "B", "C"], "stream": True, "stream_options": {"include_usage": True}}
     answer = await post(app, PATH, content)
 
@@ -63,7 +63,7 @@ async def test_stream_of_several_prompts_finishes_each_choice_once(app: FastAPI)
 
 
 async def test_failure_of_one_prompt_ends_the_stream_and_cancels_the_others(
-    app: FastAPI, engine: ScriptedEngine
+    app: Starlette, engine: ScriptedEngine
 ) -> None:
     engine.failure = RuntimeError("broken")
     answer = await post(app, PATH, {"prompt": ["A", "B"], "stream": True})
@@ -73,7 +73,9 @@ async def test_failure_of_one_prompt_ends_the_stream_and_cancels_the_others(
     assert engine.num_running == 0
 
 
-async def test_all_prompts_are_cancelled_when_the_client_leaves(app: FastAPI, engine: ScriptedEngine) -> None:
+async def test_all_prompts_are_cancelled_when_the_client_leaves(
+    app: Starlette, engine: ScriptedEngine
+) -> None:
     engine.released.clear()
     for is_streamed in (False, True):
         call = start(app, PATH, {"prompt": ["A", "B", "C"], "stream": is_streamed})

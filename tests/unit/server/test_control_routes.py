@@ -1,8 +1,8 @@
 import pytest
 from asgi_client import get, start
-from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from scripted_engine import ScriptedEngine
+from starlette.applications import Starlette
 
 from ferrum.core.errors import InvalidConfig
 from ferrum.server.app import create_app
@@ -11,7 +11,7 @@ from ferrum.server.server_context import ServerContext
 from ferrum.server.server_options import ServerOptions
 
 
-async def test_models_lists_every_served_name_with_its_context(app: FastAPI) -> None:
+async def test_models_lists_every_served_name_with_its_context(app: Starlette) -> None:
     answer = await get(app, "/v1/models")
 
     assert [card["id"] for card in answer.json["data"]] == ["tiny", "tiny-alias", "org/tiny"]
@@ -21,7 +21,7 @@ async def test_models_lists_every_served_name_with_its_context(app: FastAPI) -> 
 
 
 async def test_health_is_red_with_a_reason_when_the_engine_is_dead(
-    app: FastAPI, engine: ScriptedEngine
+    app: Starlette, engine: ScriptedEngine
 ) -> None:
     assert (await get(app, "/health")).status == 200
     assert (await get(app, "/health", method="HEAD")).status == 200
@@ -32,14 +32,14 @@ async def test_health_is_red_with_a_reason_when_the_engine_is_dead(
         assert answer.json["reason"] == "the engine thread ended"
 
 
-async def test_draining_server_is_alive_but_not_ready(app: FastAPI, context: ServerContext) -> None:
+async def test_draining_server_is_alive_but_not_ready(app: Starlette, context: ServerContext) -> None:
     assert (await get(app, "/ready")).status == 200
     context.lifecycle.start_draining()
     assert (await get(app, "/ready")).status == 503
     assert (await get(app, "/health")).status == 200
 
 
-async def test_metrics_are_prometheus_text_before_any_request(app: FastAPI) -> None:
+async def test_metrics_are_prometheus_text_before_any_request(app: Starlette) -> None:
     answer = await get(app, "/metrics")
 
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -48,7 +48,7 @@ async def test_metrics_are_prometheus_text_before_any_request(app: FastAPI) -> N
     assert b"nan" not in answer.body.lower().replace(b"ferrum", b"")
 
 
-async def test_cross_origin_headers_are_absent_unless_configured(app: FastAPI) -> None:
+async def test_cross_origin_headers_are_absent_unless_configured(app: Starlette) -> None:
     answer = await get(app, "/health", {"Origin": "http://page.example"})
 
     assert not any(name.startswith("access-control") for name in answer.headers)
