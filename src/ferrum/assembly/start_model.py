@@ -9,6 +9,7 @@ from ferrum.assembly.loaded_model import LoadedModel
 from ferrum.assembly.model_loaders import PLAN_EXECUTOR, find_loader
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.model_sources import DefinedModel, ModelSources
+from ferrum.core.collector_pause import collector_paused
 from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.weights.progress_reporter import ProgressReporter
 
@@ -29,7 +30,8 @@ def start_model(
     Raises UnknownComponent for an executor that runs no models, ModelError, InvalidConfig or
     ResourceExhausted.
     """
-    model = find_loader(executor)(argument, options, reporter)
-    defined = DefinedModel(ModelSources(argument, options, reporter), model)
-    builder = EngineBuilder(options.engine).with_defined_model(defined).with_name("executor", executor)
-    return RunningModel(model, builder.build())
+    with collector_paused():
+        model = find_loader(executor)(argument, options, reporter)
+        defined = DefinedModel(ModelSources(argument, options, reporter), model)
+        builder = EngineBuilder(options.engine).with_defined_model(defined).with_name("executor", executor)
+        return RunningModel(model, builder.build())

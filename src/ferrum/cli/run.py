@@ -19,6 +19,7 @@ from ferrum.cli.model_options import (
     read_template,
 )
 from ferrum.cli.streams import argument_text
+from ferrum.core.collector_pause import collector_paused
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
 
@@ -63,7 +64,8 @@ def run(
         seed=seed,
         stop=tuple(map(argument_text, stop or ())),
     )
-    from ferrum.cli.run_session import RunSettings, run_session
+    with collector_paused():
+        from ferrum.cli.run_session import RunSettings, run_session
 
     settings = RunSettings(
         model=model,

@@ -17,6 +17,7 @@ from ferrum.cli.model_options import (
     read_size,
     read_template,
 )
+from ferrum.core.collector_pause import collector_paused
 from ferrum.core.kv_dtype import KvDtype
 
 
@@ -60,7 +61,8 @@ def serve(
     ] = False,
 ) -> None:
     """Serve MODEL over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health, /ready, /metrics."""
-    from ferrum.cli.serve_session import ServeSettings, serve_session
+    with collector_paused():
+        from ferrum.cli.serve_session import ServeSettings, serve_session
 
     serve_session(
         ServeSettings(

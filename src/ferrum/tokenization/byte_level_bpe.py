@@ -6,6 +6,8 @@ Bytes that the vocabulary lacks are dropped, as the models' own tokenizers do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tokenizers
 from tokenizers import models
 
@@ -28,9 +30,8 @@ def build_byte_level_encoder(
     if MERGES_KEY not in metadata:
         raise TokenizerError(MERGES_KEY, "the key is missing, but byte-level BPE cannot work without merges")
     ids = vocabulary.ordinary_ids
-    merges = _read_merges(list(metadata.get_str_array(MERGES_KEY)), ids)
-    model = models.BPE(ids, merges, ignore_merges=pre_tokenizer.has_whole_words)
-    backend = tokenizers.Tokenizer(model)
+    entries = metadata.get_str_array(MERGES_KEY)
+    backend = tokenizers.Tokenizer(_build_model(entries, ids, pre_tokenizer.has_whole_words))
     normalizer = pre_tokenizer.build_normalizer()
     if normalizer is not None:
         backend.normalizer = normalizer
@@ -47,7 +48,16 @@ def byte_level_token_bytes(vocabulary: Vocabulary, token_id: int) -> bytes:
     return bytes_of_token(text)
 
 
-def _read_merges(entries: list[str], ids: dict[str, int]) -> list[tuple[str, str]]:
+def _build_model(entries: Sequence[str], ids: dict[str, int], has_whole_words: bool) -> models.BPE:
+    pairs = [(left, right) for left, _, right in [entry.partition(" ") for entry in entries]]
+    try:
+        return models.BPE(ids, pairs, ignore_merges=has_whole_words)
+    except Exception:  # The library raises nothing narrower.
+        # It cannot say which entry is wrong, and a space in front may belong to a token.
+        return models.BPE(ids, _read_merges(entries, ids), ignore_merges=has_whole_words)
+
+
+def _read_merges(entries: Sequence[str], ids: dict[str, int]) -> list[tuple[str, str]]:
     merges: list[tuple[str, str]] = []
     for index, entry in enumerate(entries):
         # The first character is never the separator: a token may itself be a space.

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ferrum.tokenization.collector_pause import collector_paused
+from ferrum.core.collector_pause import collector_paused
 from ferrum.tokenization.vocabulary import Vocabulary
 
 # Part of every digest: change it when the meaning or the order of the table changes.

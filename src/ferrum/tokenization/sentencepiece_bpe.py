@@ -12,8 +12,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers import models, normalizers
 
+from ferrum.core.collector_pause import collector_paused
 from ferrum.core.errors import TokenizerError
-from ferrum.tokenization.collector_pause import collector_paused
 from ferrum.tokenization.merge_table import MergeTable, load_or_build_merges
 from ferrum.tokenization.text_encoder import TextEncoder
 from ferrum.tokenization.user_defined_tokens import match_in_normalized_text

