@@ -9,13 +9,15 @@ import pytest
 
 from ferrum.assembly.stub_executor import StubExecutor
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
-from ferrum.execution.executor import Executor, ResolvedModelPlan, ResourceAuthority
+from ferrum.execution.executor import Executor, ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
 from ferrum.execution.plan_executor import PlanExecutor
 from ferrum.execution.reference_choice import choose_tokens
+from ferrum.execution.transformers_executor import TransformersExecutor
 from ferrum.models.architectures import build_plan
 from ferrum.runtimes.native import NativeRuntime
 from ferrum.runtimes.numpy_interpreter import InterpreterMode, NumpyInterpreter
 from ferrum.runtimes.protocol import Runtime, StepAborted
+from ferrum.testing.scripted_causal_model import ScriptedCausalModel
 from ferrum.testing.scripted_executor import ScriptedExecutor
 from ferrum.weights.checkpoint import open_checkpoint
 from tiny_models import write_tiny_llama
@@ -40,6 +42,12 @@ EXECUTORS: dict[str, Callable[[Path], Executor]] = {
         resource_authority=ResourceAuthority.ENGINE_MANAGED
     ),
     "stub": lambda folder: StubExecutor(num_sequences=2),
+    "one request a forward pass": lambda folder: TransformersExecutor(
+        ScriptedCausalModel(), ExecutorCapacity(16, 32, 256, 258)
+    ),
+    "one token at a time": lambda folder: TransformersExecutor(
+        ScriptedCausalModel(takes_chunks=False), ExecutorCapacity(16, 32, 256, 258)
+    ),
     "interpreter": lambda folder: _on_tiny_llama(folder, _exact_interpreter),
     "native": lambda folder: _on_tiny_llama(folder, NativeRuntime),
 }

@@ -44,6 +44,10 @@ def compose_resources(
     if executor.resource_authority is ResourceAuthority.PLAN_RUNTIME:
         return EngineResources(ResourceAuthority.PLAN_RUNTIME, _arena_of(executor, ledger, overrides))
     cache = _addressable(overrides.kv_cache or make_kv_cache(), executor.capacity)
+    if cache.shares_prefixes and executor.block_store is None:
+        raise InvalidConfig("kv_cache", "shares blocks between requests, which this executor's cannot be")
+    if executor.block_keeper is not None:
+        cache.tell(executor.block_keeper)
     states = overrides.recurrent_states or RecurrentStateManager(cache.ledger, recurrent_state_max_slots)
     if states.ledger is not cache.ledger:
         raise InvalidConfig("recurrent_states", "and the KV cache must count their leases in one ledger")

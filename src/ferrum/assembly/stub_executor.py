@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ferrum.assembly.stub_tokenizer import STUB_VOCABULARY_SIZE
+from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.block_store import BlockStore
 from ferrum.core.step import SampledToken, StepPlan, StepResult
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
@@ -20,6 +21,7 @@ class StubExecutor:
     resource_authority = ResourceAuthority.ENGINE_MANAGED
     resolved_plan: ResolvedModelPlan | None = None
     block_store: BlockStore | None = None
+    block_keeper: BlockKeeper | None = None
 
     def __init__(self, num_sequences: int, sampler: Sampler | None = None) -> None:
         self._sampler = sampler or MultinomialSampler()

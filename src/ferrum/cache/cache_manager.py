@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ferrum.cache.block_pool import BlockPool
+from ferrum.cache.block_pool import BlockKeeper, BlockPool
 from ferrum.cache.block_table import BlockTable
 from ferrum.cache.prefix_cache import PrefixCache
 from ferrum.cache.prefix_cache_explanation import explain
@@ -36,6 +36,11 @@ class CacheManager:
         if prefix_cache is not None:
             assert prefix_cache.block_tokens == block_tokens
             pool.keeper = prefix_cache
+
+    def tell(self, keeper: BlockKeeper) -> None:
+        """From now on ``keeper`` hears of blocks that nobody holds. Not with a prefix cache, which is one."""
+        assert self._prefix_cache is None
+        self._pool.keeper = keeper
 
     @property
     def ledger(self) -> LifecycleLedger:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.block_store import BlockStore
 from ferrum.core.step import StepPlan, StepResult
 
@@ -65,6 +66,11 @@ class Executor(Protocol):
     @property
     def block_store(self) -> BlockStore | None:
         """Its KV blocks, if requests can share them; None: each request's blocks are its own."""
+        ...
+
+    @property
+    def block_keeper(self) -> BlockKeeper | None:
+        """Hears of every block that was given back, for an executor that holds something behind it."""
         ...
 
     def prepare_startup(self) -> None:

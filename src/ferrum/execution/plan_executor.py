@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.arrays import FloatArray
 from ferrum.core.block_store import BlockStore
 from ferrum.core.errors import InvalidConfig, ModelError
@@ -27,6 +28,7 @@ class PlanExecutor:
     """
 
     resource_authority = ResourceAuthority.PLAN_RUNTIME
+    block_keeper: BlockKeeper | None = None
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
+from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.block_store import BlockStore
 from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart, StepPlan, StepResult
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
@@ -69,6 +70,8 @@ class ScriptedExecutor:
     ``abort`` ends the sleep with StepAborted. ``num_steps``, ``plans`` (when ``keeps_plans``),
     ``num_prepared`` and ``is_closed`` tell what happened.
     """
+
+    block_keeper: BlockKeeper | None = None
 
     def __init__(
         self,

@@ -1,0 +1,134 @@
+"""Runs steps on a model that computes one sequence a forward pass. Imports no framework."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from ferrum.cache.block_pool import BlockKeeper
+from ferrum.core.arrays import FloatArray
+from ferrum.core.block_store import BlockStore
+from ferrum.core.errors import InternalError, ModelError
+from ferrum.core.step import SampledToken, SequencePart, StepPlan, StepResult
+from ferrum.execution.cache_objects import CacheObjects, HeldSequence
+from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
+from ferrum.runtimes.causal_model import CacheObject, CausalModel
+from ferrum.runtimes.protocol import StepAborted
+from ferrum.sampling.sampler import MultinomialSampler, Sampler
+
+_SELF_TEST_TOKENS = 8
+# Of the logits' standard deviation. Two ways to the same state round differently, in half precision a lot; a
+# wrong state differs by about one deviation.
+_CHUNK_TOLERANCE = 0.1
+
+_log = logging.getLogger("ferrum.execution")
+
+
+class TransformersExecutor:
+    """An Executor over a CausalModel, one request a forward pass. Engine-managed: a request's first block is
+    the handle of the model's cache object, which goes when the engine gives the block back.
+
+    Repeating a part costs nothing, going back costs a rebuild. A result may depend on how a prompt was cut
+    into chunks, by rounding: the same-tokens law is not kept.
+    """
+
+    resource_authority = ResourceAuthority.ENGINE_MANAGED
+    resolved_plan: ResolvedModelPlan | None = None
+    block_store: BlockStore | None = None
+
+    def __init__(
+        self, model: CausalModel, capacity: ExecutorCapacity, sampler: Sampler | None = None
+    ) -> None:
+        self._model = model
+        self._sampler = sampler or MultinomialSampler()
+        self._abort = threading.Event()
+        self._takes_chunks = True
+        self.capacity = capacity
+        self._objects = CacheObjects()
+        self.block_keeper: BlockKeeper | None = self._objects
+
+    def prepare_startup(self) -> None:
+        """Runs a few tokens in different chunks.
+
+        Raises ModelError for logits that are not finite. Some architectures compute a chunk after a prefix
+        wrongly, without saying so: their prompts are fed one token at a time after the first chunk.
+        """
+        capacity = self.capacity
+        num_tokens = min(_SELF_TEST_TOKENS, capacity.context_length)
+        ids = [number % capacity.vocabulary_size for number in range(num_tokens)]
+        first, second = ids[: num_tokens // 2], ids[num_tokens // 2 :]
+        chunked = self._self_test([first, second])
+        single = self._self_test([first, *([token_id] for token_id in second)])
+        if not (np.isfinite(chunked).all() and np.isfinite(single).all()):
+            raise ModelError("the self-test step gave logits that are not finite: the weights are damaged")
+        self._takes_chunks = bool(np.abs(chunked - single).max() <= _CHUNK_TOLERANCE * single.std())
+        if not self._takes_chunks:
+            _log.warning("this architecture takes a long prompt one token at a time, which is slow")
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        tokens = []
+        for part in plan.parts:
+            logits = self._compute(part)
+            if part.sampling is not None:
+                if not np.isfinite(logits).all():
+                    raise InternalError(f"the logits of {part.request_id} are not finite")
+                tokens.append(SampledToken(part.request_id, self._sampler.choose(logits, part.sampling)))
+        return StepResult(tuple(tokens))
+
+    def abort(self) -> None:
+        self._abort.set()
+
+    def close(self) -> None:
+        self._objects.clear()
+        self._model.close()
+
+    def _compute(self, part: SequencePart) -> FloatArray:
+        """The logits [vocabulary] after the part's last token."""
+        held = self._held(part)
+        rest = part.token_ids[len(held.token_ids) - part.start_position :]
+        for chunk in self._chunks(rest, is_first=not held.token_ids):
+            self._advance(held, chunk)
+        assert held.logits is not None
+        return held.logits
+
+    def _held(self, part: SequencePart) -> HeldSequence:
+        """The part's sequence up to the part, or into it when a step was given up there."""
+        handle, start = part.block_table[0], part.start_position
+        held = self._objects.get(handle)
+        if held is not None and held.can_go_on_with(part.token_ids, start):
+            return held
+        known = held.token_ids[:start] if held is not None else []
+        if len(known) != start:
+            raise InternalError(
+                f"{part.request_id} goes on at {start}, but its cache object holds {len(known)} tokens"
+            )
+        rebuilt = HeldSequence(self._model.new_cache())
+        if known:
+            self._advance(rebuilt, known)
+        self._objects.put(handle, rebuilt)
+        return rebuilt
+
+    def _chunks(self, token_ids: Sequence[int], is_first: bool) -> list[Sequence[int]]:
+        if not token_ids:
+            return []
+        if is_first or self._takes_chunks:
+            return [token_ids]
+        return [(token_id,) for token_id in token_ids]
+
+    def _advance(self, held: HeldSequence, token_ids: Sequence[int]) -> None:
+        if self._abort.is_set():
+            self._abort.clear()
+            raise StepAborted
+        cache, held.cache = held.cache, None
+        assert cache is not None
+        held.logits = self._model.forward(token_ids, cache)
+        held.cache = cache
+        held.token_ids += token_ids
+
+    def _self_test(self, chunks: Sequence[Sequence[int]]) -> FloatArray:
+        cache: CacheObject = self._model.new_cache()
+        logits = [self._model.forward(chunk, cache) for chunk in chunks if chunk]
+        return logits[-1]
