@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.scheduling.sequence import Sequence
 
 
@@ -16,6 +17,10 @@ class _Hold:
     target: int
     progress: int
     deadline: float
+
+
+_Beginning = tuple[PrefixScope, tuple[int, ...]]
+"""What requests that may wait for one another have in common: the scope and the first block of tokens."""
 
 
 class PrefixRendezvous:
@@ -32,6 +37,8 @@ class PrefixRendezvous:
         self._holds: dict[Sequence, _Hold] = {}
         # Their leader stood still once; they do not wait again.
         self._impatient: set[Sequence] = set()
+        # Who runs, by the first block of tokens; those who have nothing left to lead by are dropped when met.
+        self._leaders: dict[_Beginning, list[Sequence]] = {}
 
     def must_wait(self, follower: Sequence) -> bool:
         """Whether the follower's hold still stands; one that is over is forgotten."""
@@ -50,7 +57,12 @@ class PrefixRendezvous:
             return False
         return True
 
-    def try_to_hold(self, follower: Sequence, num_found: int, running: Iterable[Sequence]) -> bool:
+    def lead(self, sequence: Sequence) -> None:
+        """A request begins to run; others may wait for what it is about to compute."""
+        if self._max_wait_s and self._can_lead(sequence):
+            self._leaders.setdefault(self._beginning(sequence), []).append(sequence)
+
+    def try_to_hold(self, follower: Sequence, num_found: int) -> bool:
         """Lets the follower wait when a running request is about to compute more of its prefix.
 
         ``num_found``: its tokens that the cache holds already.
@@ -59,11 +71,10 @@ class PrefixRendezvous:
             return False
         needed = num_found + self._block_tokens  # Less is computed sooner than waited for.
         leader, boundary = None, needed - 1
-        for other in running:
-            if not other.is_decoding:
-                shared = _shared_tokens(follower, other, needed)
-                if shared > max(boundary, other.num_computed_tokens):
-                    leader, boundary = other, shared
+        for other in self._leaders_like(follower):
+            shared = _shared_tokens(follower, other, needed)
+            if shared > max(boundary, other.num_computed_tokens):
+                leader, boundary = other, shared
         if leader is None:
             return False
         # Others find whole blocks, and what is left over when all is computed.
@@ -76,15 +87,38 @@ class PrefixRendezvous:
         """A request stopped waiting or running: nobody waits for it any more."""
         self._holds.pop(sequence, None)
         self._impatient.discard(sequence)
+        self._drop_leader(sequence)
         for follower, hold in tuple(self._holds.items()):
             if hold.leader is sequence:
                 del self._holds[follower]
 
+    def _beginning(self, sequence: Sequence) -> _Beginning:
+        return sequence.scope, tuple(sequence.token_ids[: self._block_tokens])
+
+    def _can_lead(self, sequence: Sequence) -> bool:
+        """Whether it computes a whole block yet; what it has computed, others find."""
+        return sequence.num_remaining_tokens >= self._block_tokens
+
+    def _leaders_like(self, follower: Sequence) -> list[Sequence]:
+        beginning = self._beginning(follower)
+        leaders = [other for other in self._leaders.get(beginning, ()) if self._can_lead(other)]
+        if leaders:
+            self._leaders[beginning] = leaders
+        else:
+            self._leaders.pop(beginning, None)
+        return leaders
+
+    def _drop_leader(self, sequence: Sequence) -> None:
+        beginning = self._beginning(sequence)
+        leaders = [other for other in self._leaders.get(beginning, ()) if other is not sequence]
+        if leaders:
+            self._leaders[beginning] = leaders
+        else:
+            self._leaders.pop(beginning, None)
+
 
 def _shared_tokens(follower: Sequence, leader: Sequence, at_least: int) -> int:
     """How many tokens both begin with, not counting the follower's last; 0 if below ``at_least``."""
-    if follower.scope != leader.scope:
-        return 0
     limit = min(len(follower.token_ids) - 1, len(leader.token_ids))
     if limit < at_least or follower.token_ids[:at_least] != leader.token_ids[:at_least]:
         return 0

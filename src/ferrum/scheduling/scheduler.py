@@ -167,7 +167,7 @@ class ContinuousBatchScheduler:
                 num_held += 1
                 continue
             match = self._cache.find_prefix(sequence.scope, sequence.ids_to_find())
-            if self._rendezvous.try_to_hold(sequence, match.num_tokens, self._running):
+            if self._rendezvous.try_to_hold(sequence, match.num_tokens):
                 num_held += 1
             elif not self._admit(sequence, match):
                 return
@@ -190,6 +190,7 @@ class ContinuousBatchScheduler:
         sequence.num_computed_tokens = match.num_tokens
         self._waiting.remove(sequence)
         insort(self._running, sequence, key=lambda running: running.ticket)
+        self._rendezvous.lead(sequence)
         waited_s = self._clock() - sequence.waiting_since
         self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
         return True
