@@ -16,6 +16,7 @@ from ferrum.core.config import EngineConfig
 from ferrum.core.errors import InvalidConfig, InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, TextPrompt, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.engine.prefix_pins import PrefixPins
 from ferrum.weights.progress_reporter import ProgressReporter, SilentReporter
 
 Message = Mapping[str, Any]
@@ -29,6 +30,9 @@ class OfflineEngine(Protocol):
     def generate(self, requests: Sequence[InferenceRequest]) -> list[InferenceResult]: ...
 
     def close(self, drain_s: float | None = None) -> None: ...
+
+    @property
+    def pins(self) -> PrefixPins: ...
 
 
 class LLM:
@@ -91,6 +95,17 @@ class LLM:
         if not isinstance(kwargs, Mapping):
             raise InvalidRequest(f"must be a mapping, not {_kind(kwargs)}", "template_kwargs")
         return self._answer([ChatPrompt(each, template_kwargs=kwargs) for each in conversations], sampling)
+
+    @property
+    def pins(self) -> PrefixPins:
+        """Prompts that stay computed, and can be saved and restored.
+
+            llm.pins.pin("rules", TextPrompt(long_system_prompt))
+            llm.pins.save("rules", "rules.kv")
+
+        Later prompts that begin alike need not compute them.
+        """
+        return self._engine.pins
 
     def close(self) -> None:
         """Ends running requests and frees the model; idempotent."""

@@ -11,9 +11,10 @@ import pytest
 from ferrum import LLM, SamplingParams
 from ferrum.assembly.engine_builder import EngineBuilder
 from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.errors import UnusableSavedPrefix
 from ferrum.core.events import Event, StepRan
 from ferrum.core.kv_dtype import KvDtype
-from ferrum.core.request import InferenceResult
+from ferrum.core.request import InferenceResult, TokenPrompt
 
 pytestmark = pytest.mark.models
 BLOCK = 32
@@ -149,3 +150,23 @@ def test_the_next_turn_computes_what_is_new_in_it(smollm2: Bench) -> None:
     answer = smollm2.alone(prompt, SamplingParams(max_tokens=50, temperature=0.0, ignore_eos=True)).token_ids
     # All but the last token of the answer was computed with it.
     assert smollm2.alone((*prompt, *answer, *ids(9, seed=5))).usage.cached_tokens == 149
+
+
+def test_a_saved_prefix_answers_the_same_in_another_process_life(smollm2_path: Path, tmp_path: Path) -> None:
+    path, common = tmp_path / "rules.kv", ids(200, seed=6)
+    asked = (*common, *ids(5, seed=7))
+    with Bench(smollm2_path) as bench:
+        cold = evidence(bench.alone(asked))
+        bench.engine.pins.pin("rules", TokenPrompt(common))
+        bench.engine.pins.save("rules", path)
+    with Bench(smollm2_path) as bench:
+        bench.engine.pins.restore("rules", path)
+        restored = bench.alone(asked)
+        assert evidence(restored) == cold
+        assert restored.usage.cached_tokens == 192
+        assert bench.num_prefill_tokens == 13
+    with (
+        Bench(smollm2_path, kv_dtype=KvDtype.INT8) as bench,
+        pytest.raises(UnusableSavedPrefix, match="another model"),
+    ):
+        bench.engine.pins.restore("rules", path)

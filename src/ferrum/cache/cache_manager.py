@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ferrum.cache.block_pool import BlockKeeper, BlockPool
 from ferrum.cache.block_table import BlockTable
@@ -48,6 +49,10 @@ class CacheManager:
         return self._pool.ledger
 
     @property
+    def prefix_cache(self) -> PrefixCache | None:
+        return self._prefix_cache
+
+    @property
     def shares_prefixes(self) -> bool:
         return self._prefix_cache is not None
 
@@ -91,6 +96,16 @@ class CacheManager:
             num_waking=sum(not self._pool.is_held(block) for block in blocks),
         )
 
+    def count_lookup(self, match: PrefixMatch) -> None:
+        """Counts what a request found that begins to run."""
+        if self._prefix_cache is not None:
+            self._prefix_cache.count_lookup(match.num_tokens)
+
+    def find_blocks(self, scope: PrefixScope, token_ids: Sequence[int]) -> PrefixMatch:
+        """The whole blocks of ``token_ids`` that are there, the last one too."""
+        match = self.find_prefix(scope, [*token_ids, 0])
+        return replace(match, branch=None, num_tokens=len(match.blocks) * self.block_tokens)
+
     def explain_prefix(self, scope: PrefixScope, token_ids: Sequence[int]) -> CacheExplanation:
         """Why ``find_prefix`` finds no more, beside the nearest of all cached prompts."""
         if self._prefix_cache is None:
@@ -108,7 +123,6 @@ class CacheManager:
         self._tables[request_id] = table
         if self._prefix_cache is None:
             return
-        self._prefix_cache.count_lookup(match.num_tokens)
         if match.blocks:
             lease = self._pool.share(request_id, match.blocks)
             lease.commit()
@@ -179,7 +193,8 @@ class CacheManager:
         table.release()
         return len(table.blocks)
 
-    def status(self) -> PrefixCacheStatus:
+    def status(self, num_pinned: int = 0) -> PrefixCacheStatus:
+        """``num_pinned``: blocks that their holders pin."""
         if self._prefix_cache is None:
             return PrefixCacheStatus(is_enabled=False)
-        return self._prefix_cache.status(num_pinned=0)
+        return self._prefix_cache.status(num_pinned)

@@ -15,6 +15,7 @@ FerrumError
 │   └── DuplicateRequest       the id is active already
 ├── QueueFull                  bounded waiting queue; try later
 ├── ResourceExhausted          a finite resource (KV blocks, slots, memory) ran out
+├── UnusableSavedPrefix        a file of a saved prefix that cannot be written, read or used here
 ├── EngineClosed               submitted while the engine is shutting down
 ├── RequestCancelled           the caller went away or cancelled
 └── InternalError              our own bug, reported instead of hidden
@@ -160,6 +161,15 @@ class ResourceExhausted(FerrumError):
         self.needed = needed
         self.available = available
         self.advice = advice
+
+
+class UnusableSavedPrefix(FerrumError):
+    """The file at ``path`` cannot be written, is damaged, or was saved by another model."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
 
 
 class EngineClosed(FerrumError):

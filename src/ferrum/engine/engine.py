@@ -23,6 +23,7 @@ from ferrum.engine.engine_resources import EngineResources
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
 from ferrum.engine.metrics import EngineMetrics
 from ferrum.engine.output_processor import RequestOutput
+from ferrum.engine.prefix_pins import PrefixPins
 from ferrum.engine.result_stream import ResultStream, StreamChannel
 from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.engine.status import EngineStatus
@@ -91,6 +92,9 @@ class ContinuousBatchEngine:
             observers=self._observers,
             clock=clock,
         )
+        self._pins = PrefixPins(
+            cache.prefix_cache, self._steps, self._inputs, lambda request: self.generate([request])[0]
+        )
         self._workers = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="ferrum-tokenizer")
         self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailbox] = WeakKeyDictionary()
         atexit.register(self.close, 0.0)
@@ -109,6 +113,11 @@ class ContinuousBatchEngine:
     def resources(self) -> EngineResources:
         """What the engine manages for its requests; to look at, the engine alone changes it."""
         return self._resources
+
+    @property
+    def pins(self) -> PrefixPins:
+        """Prefixes that stay in the cache, and can be saved and restored."""
+        return self._pins
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -184,7 +193,7 @@ class ContinuousBatchEngine:
             kv_bytes=self._cache.num_blocks * block_bytes,
             used_kv_bytes=self._cache.num_used_blocks * block_bytes,
             context_length=self.context_length,
-            prefix_cache=self._cache.status(),
+            prefix_cache=self._cache.status(self._scheduler.pins.num_blocks),
         )
 
     def metrics(self) -> str:
@@ -204,6 +213,7 @@ class ContinuousBatchEngine:
         if self._steps.is_forked_copy:
             return
         self._steps.close(self._config.shutdown_drain_s if drain_s is None else drain_s)
+        self._pins.close()
         self._workers.shutdown()
         atexit.unregister(self.close)
         self._executor.close()

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from ferrum.core.errors import EngineClosed, FerrumError, InternalError
 from ferrum.core.events import (
@@ -24,9 +25,11 @@ from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.delivery import End, Outlet, PostOffice
 from ferrum.engine.step_runner import StepOutcome, StepRunner
 from ferrum.execution.executor import Executor
+from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
 from ferrum.scheduling.request_slots import RequestSlots
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 
+_Answer = TypeVar("_Answer")
 _log = logging.getLogger("ferrum.engine")
 
 
@@ -121,6 +124,11 @@ class StepLoop:
             self._observers.on(RequestQueued(request.request_id, len(request.spec.prompt_ids)))
             self._ensure_thread()
             self._work.notify_all()
+
+    def with_pins(self, act: Callable[[PinnedPrefixes], _Answer]) -> _Answer:
+        """What ``act`` says of, or does to, the pinned prefixes between two steps' planning."""
+        with self._work:
+            return act(self._scheduler.pins)
 
     def cancel(self, request: ActiveRequest) -> None:
         """Ends a request at the next border between steps; one that has ended already is left alone.

@@ -15,6 +15,7 @@ from ferrum.core.errors import QueueFull, ResourceExhausted
 from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted
 from ferrum.core.step import SampledToken, SequencePart, StepPlan
 from ferrum.scheduling.block_promises import BlockPromises
+from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
 from ferrum.scheduling.prefix_rendezvous import PrefixRendezvous
 from ferrum.scheduling.sequence import Sequence, SequenceSpec
 from ferrum.scheduling.token_budget import TokenBudget
@@ -45,6 +46,7 @@ class ContinuousBatchScheduler:
         self._observers = observers or Observers()
         self._clock = clock
         self._promises = BlockPromises(cache)
+        self.pins = PinnedPrefixes(cache, self._promises)
         self._rendezvous = PrefixRendezvous(
             config.prefix_rendezvous_max_wait_ms / 1000 if cache.shares_prefixes else 0.0,
             cache.block_tokens,
@@ -184,6 +186,7 @@ class ContinuousBatchScheduler:
             sequence.state_slot = self._states.take(sequence.request_id)
         if not sequence.num_preemptions:
             sequence.cache_use = self._cache_use(sequence, match)
+        self._cache.count_lookup(match)
         self._cache.adopt(sequence.request_id, sequence.scope, match)
         has_promise = self._promises.raise_to(sequence.request_id, num_blocks)
         assert has_promise, "there was room for it before"
