@@ -43,8 +43,9 @@ class LLM:
             print(llm.generate(["The sky is"], SamplingParams(max_tokens=16))[0].text)
 
     ``model`` is a short name, a file, or a source, as on the command line. ``chat_template`` is Jinja source,
-    or the path of a file with it. ``config`` holds sizes and limits. Raises ModelError, InvalidConfig and
-    ResourceExhausted.
+    or the path of a file with it. ``config`` holds sizes and limits. ``executor`` "transformers" runs any
+    causal LM in a Hugging Face folder as transformers computes it, with the extra of that name. Raises
+    ModelError, InvalidConfig, UnknownComponent and ResourceExhausted.
     """
 
     def __init__(
@@ -54,11 +55,14 @@ class LLM:
         threads: int | None = None,
         chat_template: str | Path | None = None,
         config: EngineConfig | None = None,
+        executor: str = "llm",
         reporter: ProgressReporter | None = None,
     ) -> None:
         source = _template_source(chat_template)
         options = LoadOptions(threads=threads, chat_template=source, engine=config or EngineConfig())
-        self._engine: OfflineEngine = start_model(str(model), options, reporter or SilentReporter()).engine
+        self._engine: OfflineEngine = start_model(
+            str(model), options, reporter or SilentReporter(), executor
+        ).engine
         # A notebook that loads a model again under the same name must not keep both.
         weakref.finalize(self, self._engine.close, 0.0)
 

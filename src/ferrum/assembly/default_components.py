@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ferrum.assembly.component_config import ComponentConfig
 from ferrum.assembly.component_registry import ComponentMetadata, ComponentRegistry, FunctionFactory
+from ferrum.assembly.hugging_face_model import HuggingFaceModel
 from ferrum.assembly.layer_split import PLAN
 from ferrum.assembly.loaded_model import LoadedModel
 from ferrum.assembly.model_loading import PlanModel
@@ -20,6 +21,7 @@ from ferrum.engine.engine import EngineTokenizer
 from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.execution.executor import Executor
 from ferrum.execution.plan_executor import PlanExecutor
+from ferrum.execution.transformers_executor import TransformersExecutor
 from ferrum.runtimes.protocol import LogitsDetail
 from ferrum.sampling.sampler import GreedySampler, MultinomialSampler, Sampler
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
@@ -74,6 +76,9 @@ def make_registry() -> ComponentRegistry:
     for name in ("default", "paged"):
         registry.kv_caches.register(name, _factory(name, "blocks that grow with the tokens", _paged_cache))
     registry.executors.register("llm", _factory("llm", "the model's plan on the native runtime", _llm))
+    registry.executors.register(
+        "transformers", _factory("transformers", "the model as transformers computes it", _transformers)
+    )
     registry.executors.register("stub", _factory("stub", "zeros for logits", _stub_executor))
     return registry
 
@@ -126,6 +131,17 @@ def _llm(config: ComponentConfig) -> Executor:
         raise InvalidConfig(PLAN, "the native runtime runs all layers on one device; leave the split out")
     detail = LogitsDetail.DIGEST if config.engine.logit_digests else LogitsDetail.NONE
     return PlanExecutor(model.runtime, model.resolved_plan, detail, config.sampler)
+
+
+def _transformers(config: ComponentConfig) -> Executor:
+    model = _model_of(config, "executor")
+    if not isinstance(model, HuggingFaceModel):
+        raise InvalidConfig("executor", "'transformers' runs Hugging Face folders, and this is another model")
+    if config.layer_split is not None:
+        raise InvalidConfig(PLAN, "'transformers' runs all layers on the CPU; leave the split out")
+    if config.engine.logit_digests:
+        raise InvalidConfig("logit_digests", "is only there with the native runtime")
+    return TransformersExecutor(model.causal_model, model.capacity, config.sampler)
 
 
 def _stub_executor(config: ComponentConfig) -> Executor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ferrum.assembly.hugging_face_model import load_hugging_face_model
 from ferrum.assembly.loaded_model import LoadedModel
 from ferrum.assembly.model_loading import LoadOptions, load_model
 from ferrum.core.errors import UnknownComponent
@@ -12,8 +13,12 @@ from ferrum.weights.progress_reporter import ProgressReporter
 ModelLoader = Callable[[str, LoadOptions, ProgressReporter], LoadedModel]
 
 PLAN_EXECUTOR = "llm"
+TRANSFORMERS_EXECUTOR = "transformers"
 
-MODEL_LOADERS: Mapping[str, ModelLoader] = {PLAN_EXECUTOR: load_model}
+MODEL_LOADERS: Mapping[str, ModelLoader] = {
+    PLAN_EXECUTOR: load_model,
+    TRANSFORMERS_EXECUTOR: load_hugging_face_model,
+}
 
 
 def find_loader(executor: str) -> ModelLoader:

@@ -103,7 +103,7 @@ def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) 
     with open_checkpoint(resolved.path) as checkpoint:
         plan, memory = _fitted_plan(checkpoint, options, threads.count)
         tokenizer = tokenizer_from_gguf(checkpoint.metadata, options.cache_directory)
-        template = _chat_template(tokenizer, options.chat_template)
+        template = chat_template_of(tokenizer, options.chat_template)
         digest = checkpoint.digest(options.cache_directory)
         bundle = bundle_of_checkpoint(checkpoint, options.cache_directory)
         runtime = _native_runtime(plan, checkpoint, memory, threads, options.engine)
@@ -173,7 +173,8 @@ def _step_limits(sizes: Sizes) -> StepLimits:
     return StepLimits(sizes.batch_tokens, sizes.sequences)
 
 
-def _chat_template(tokenizer: Tokenizer, source: str | None) -> ChatTemplate | None:
+def chat_template_of(tokenizer: Tokenizer, source: str | None) -> ChatTemplate | None:
+    """The template given, else the model's own, else None."""
     if source is None and tokenizer.chat_template is None:
         return None
     return template_for(tokenizer, source)

@@ -49,6 +49,14 @@ PrefixCacheOption = Annotated[
         help="Keep computed prompts and share them between requests that begin alike.",
     ),
 ]
+ExecutorOption = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        help="llm = the model's plan on Ferrum's own runtime; transformers = any causal LM in a Hugging Face "
+        "folder, as transformers computes it (slower; needs the extra 'transformers').",
+    ),
+]
 TemplateOption = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file that replaces the model's chat template.")
 ]

@@ -10,6 +10,7 @@ import typer
 from ferrum.cli.answer_output import OutputFormat
 from ferrum.cli.model_options import (
     ContextOption,
+    ExecutorOption,
     KvDtypeOption,
     MemoryOption,
     ModelArgument,
@@ -49,6 +50,7 @@ def run(
         OutputFormat, typer.Option("--output-format", help="text, or one JSON object a line.")
     ] = OutputFormat.TEXT,
     chat_template: TemplateOption = None,
+    executor: ExecutorOption = "llm",
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
@@ -69,6 +71,7 @@ def run(
 
     settings = RunSettings(
         model=model,
+        executor=executor,
         template_source=read_template(chat_template),
         threads=threads,
         context_length=context_length,

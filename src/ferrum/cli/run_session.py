@@ -44,6 +44,7 @@ class RunSettings:
     """The options of ``ferrum run``. ``template_source`` replaces the model's chat template."""
 
     model: str
+    executor: str
     template_source: str | None
     threads: int | None
     context_length: int | None
@@ -66,7 +67,7 @@ def run_session(settings: RunSettings, prompt: str | None, stdout: TextIO) -> in
     has_person = prompt is None and is_interactive()
     started_at = time.monotonic()
     piped = None if has_person or prompt is not None else read_piped_text()
-    running = start_model(settings.model, _load_options(settings), LateDownloadProgress())
+    running = start_model(settings.model, _load_options(settings), LateDownloadProgress(), settings.executor)
     try:
         conversation = _conversation(settings, running.model)
         output = make_output(settings.output_format, stdout)

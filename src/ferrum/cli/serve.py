@@ -8,6 +8,7 @@ import typer
 
 from ferrum.cli.model_options import (
     ContextOption,
+    ExecutorOption,
     KvDtypeOption,
     MemoryOption,
     ModelArgument,
@@ -47,6 +48,7 @@ def serve(
         ),
     ] = None,
     chat_template: TemplateOption = None,
+    executor: ExecutorOption = "llm",
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
@@ -67,6 +69,7 @@ def serve(
     serve_session(
         ServeSettings(
             model=model,
+            executor=executor,
             host=host,
             port=port,
             names=tuple(served_model_name or ()),

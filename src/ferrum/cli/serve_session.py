@@ -31,6 +31,7 @@ class ServeSettings:
     """
 
     model: str
+    executor: str
     host: str
     port: int
     names: tuple[str, ...]
@@ -63,7 +64,7 @@ def serve_session(settings: ServeSettings) -> None:
     with bind_socket(settings.host, settings.port) as bound:
         say(f"loading {settings.model}")
         started_at = time.monotonic()
-        running = start_model(settings.model, load_options, LateDownloadProgress())
+        running = start_model(settings.model, load_options, LateDownloadProgress(), settings.executor)
         try:
             say(f"loaded in {time.monotonic() - started_at:.1f} s")
             for line in start_up_lines(running.model):

@@ -12,12 +12,17 @@ CacheObject = object
 
 
 class CausalModel(Protocol):
-    """Used by one thread at a time. ``context_length`` None: the architecture has no limit of its own."""
+    """Used by one thread at a time. ``context_length`` None: the architecture has no limit of its own.
+
+    ``arithmetic`` names the program and precision that give the results.
+    """
 
     @property
     def context_length(self) -> int | None: ...
     @property
     def vocabulary_size(self) -> int: ...
+    @property
+    def arithmetic(self) -> str: ...
 
     def new_cache(self) -> CacheObject:
         """The cache of a sequence without tokens."""
@@ -33,6 +38,10 @@ class CausalModel(Protocol):
 
     def cache_bytes(self, cache: CacheObject) -> int:
         """How much memory the cache takes now."""
+        ...
+
+    def pass_bytes(self, num_tokens: int) -> int:
+        """About how much memory a pass over ``num_tokens`` tokens takes while it runs, caches left out."""
         ...
 
     def close(self) -> None:

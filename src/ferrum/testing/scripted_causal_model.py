@@ -34,6 +34,7 @@ class ScriptedCausalModel:
         takes_chunks: bool = True,
         before_forward: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
+        self.arithmetic = "scripted"
         self.vocabulary_size = vocabulary_size
         self.context_length = context_length
         self.before_forward = before_forward
@@ -64,6 +65,9 @@ class ScriptedCausalModel:
     def cache_bytes(self, cache: CacheObject) -> int:
         assert isinstance(cache, ScriptedCache)
         return 64 + 8 * len(cache.token_ids)
+
+    def pass_bytes(self, num_tokens: int) -> int:
+        return 16 * num_tokens
 
     def close(self) -> None:
         self.is_closed = True

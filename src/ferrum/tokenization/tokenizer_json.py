@@ -27,7 +27,8 @@ def tokenizer_from_json(path: Path) -> Tokenizer:
     """Builds the tokenizer from a tokenizer.json or the folder that holds it.
 
     Reads tokenizer_config.json (named tokens, chat template), chat_template.jinja and generation_config.json
-    (end tokens) in the same folder where they exist. Raises TokenizerError naming the file.
+    (end tokens; else config.json's) in the same folder where they exist. Raises TokenizerError naming the
+    file.
     """
     file = path / "tokenizer.json" if path.is_dir() else path
     backend = _load_backend(file)
@@ -216,14 +217,21 @@ def _around_prompt(backend: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tupl
 
 def _generation_ends(folder: Path, vocab_size: int) -> frozenset[int]:
     file = folder / "generation_config.json"
-    value = _read_json(file).get("eos_token_id")
-    ids = value if isinstance(value, list) else [] if value is None else [value]
+    ids = _listed(_read_json(file).get("eos_token_id"))
+    if not ids:
+        # As transformers does. Many a config.json names an id that its model does not have.
+        known = _listed(_read_json(folder / "config.json").get("eos_token_id"))
+        return frozenset(token_id for token_id in known if token_id in range(vocab_size))
     for token_id in ids:
         if not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
             raise TokenizerError(
                 str(file), f"eos_token_id {token_id!r} is not an id of the vocabulary's {vocab_size} tokens"
             )
     return frozenset(ids)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _read_template(config: Mapping[str, Any], folder: Path) -> str | None:

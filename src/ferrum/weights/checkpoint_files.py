@@ -52,6 +52,10 @@ def _only_checkpoint(folder: Path) -> Path:
             continue
         match = PART_NAME.fullmatch(file.name)
         checkpoints.setdefault(f"{match['stem']}-of-{match['count']}" if match else file.name, file)
+    if not checkpoints and any(folder.glob("*.safetensors")):
+        raise ModelNotFound(
+            str(folder), "the folder holds safetensors and no .gguf file; run it with --executor transformers"
+        )
     if not checkpoints:
         raise ModelNotFound(str(folder), "the folder holds no .gguf file")
     if len(checkpoints) > 1:
