@@ -10,10 +10,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from server_process import ServerProcess, server
 
 from ferrum.assembly.default_components import default_registry
 from ferrum.assembly.hugging_face_model import load_hugging_face_model, measure_cache
@@ -231,6 +234,28 @@ def test_run_answers_at_the_command_line(llama_folder: Path) -> None:
         event for event in map(json.loads, run.stdout.splitlines()) if event.get("event") == "assistant"
     ]
     assert answer["completion_tokens"] == 5
+
+
+def test_serve_answers_several_clients_and_gives_everything_back(llama_folder: Path) -> None:
+    command = [sys.executable, "-m", "ferrum", "serve", str(llama_folder), "--executor", "transformers"]
+    with server([*command, "--port", "0", "--threads", "1"]) as running:
+        body = {"model": llama_folder.name, "max_tokens": 8, "temperature": 0}
+        prompts = [f"request {number}" for number in range(4)]
+        with ThreadPoolExecutor(4) as clients:
+            together = list(clients.map(lambda prompt: _complete(running, body, prompt), prompts))
+        assert together == [_complete(running, body, prompt) for prompt in prompts]
+        chat = {**body, "messages": [{"role": "user", "content": "hi"}]}
+        assert httpx.post(f"{running.api}/chat/completions", json=chat, timeout=30).status_code == 200
+        assert any("arithmetic: transformers" in line for line in running.lines)
+        running.terminate()
+        assert running.process.wait(30) == 0
+    assert not any("resource leak" in line for line in running.lines)
+
+
+def _complete(running: ServerProcess, body: dict[str, Any], prompt: str) -> str:
+    answer = httpx.post(f"{running.api}/completions", json={**body, "prompt": prompt}, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["text"])
 
 
 def test_the_registry_names_it() -> None:
