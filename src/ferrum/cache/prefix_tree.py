@@ -116,9 +116,11 @@ class PrefixTree:
         return None if node is None else node.children.get(tokens)
 
     def holds(self, scope: PrefixScope, parent: PrefixNode | None, tokens: bytes) -> bool:
-        """Whether one of the newest nodes after ``parent`` begins with ``tokens``."""
+        """Whether a node of exactly ``tokens``, or one of the newest that begins with them, follows."""
         node = parent or self._roots.get(scope)
-        return node is not None and any(
+        if node is None:
+            return False
+        return tokens in node.children or any(
             child.tokens.startswith(tokens) for child in _newest(node, MOST_SIBLINGS)
         )
 

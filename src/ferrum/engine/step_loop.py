@@ -300,10 +300,13 @@ class StepLoop:
     def _end(self, request: ActiveRequest, text: str, end: End) -> None:
         """Returns what the request held, then answers. Called with the lock held."""
         del self._active[request.request_id]
-        self._scheduler.finish(request.request_id)
-        self._slots.release(request.request_id)
-        self._close_account(request.request_id)
-        self._announce(request, text, end)
+        try:
+            self._scheduler.finish(request.request_id)
+            self._slots.release(request.request_id)
+            self._close_account(request.request_id)
+        finally:
+            # Whatever is wrong with our books, nobody may wait for an answer that will not come.
+            self._announce(request, text, end)
 
     def _announce(self, request: ActiveRequest, text: str, end: End) -> None:
         reason = end.finish_reason if isinstance(end, InferenceResult) else FinishReason.ERROR

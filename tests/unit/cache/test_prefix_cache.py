@@ -146,3 +146,12 @@ def test_without_a_prefix_cache_nothing_is_found() -> None:
     cache.release("a")
     assert cache.find_prefix(PrefixScope(), PROMPT).num_tokens == 0
     assert not cache.status().is_enabled
+
+
+def test_an_end_that_is_known_among_very_many_is_not_entered_twice() -> None:
+    shelf = Shelf(num_blocks=100)
+    for number in range(60):
+        shelf.answer(f"r{number}", [1, number + 10])
+    entries = shelf.cache.status().entries
+    shelf.answer("again", [1, 10])
+    assert shelf.cache.status().entries == entries == 60

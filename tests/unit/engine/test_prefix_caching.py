@@ -171,3 +171,20 @@ async def test_a_request_whose_step_failed_leaves_nothing_wrong_behind() -> None
     for (result,) in results[1:]:
         assert not isinstance(result, BaseException)
         assert result.token_ids == expected.token_ids
+
+
+async def test_an_answer_comes_even_if_our_own_books_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop = build_workshop()
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError("a bug of ours")
+
+    async with running(workshop):
+        with monkeypatch.context() as patch:
+            patch.setattr(workshop.cache, "release", fail)
+            result = await asyncio.wait_for(workshop.engine.infer(ask("a")), timeout=5)
+            assert result.usage.completion_tokens == 8
+        workshop.cache.release("a")
+        workshop.engine._steps._slots.release("a")
+        workshop.ledger.close("a")
+        assert (await workshop.engine.infer(ask("b"))).text == result.text
