@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import UnusableSavedPrefix
 from ferrum.core.events import Event, StepRan
 from ferrum.core.kv_dtype import KvDtype
-from ferrum.core.request import InferenceResult, TokenPrompt
+from ferrum.core.request import InferenceRequest, InferenceResult, TokenPrompt
 
 pytestmark = pytest.mark.models
 BLOCK = 32
@@ -143,6 +144,22 @@ def test_thirty_two_requests_compute_a_common_prefix_once(smollm2: Bench) -> Non
     assert smollm2.num_prefill_tokens - before <= 1.1 * len(common) + 32 * 8
     assert sorted(result.usage.cached_tokens for result in results) == [0, *[len(common)] * 31]
     assert evidence(smollm2.alone(prompts[7])) == evidence(results[7])
+
+
+async def test_an_aborted_prefill_leaves_nothing_but_what_it_computed(smollm2_path: Path) -> None:
+    prompt = ids(1500, seed=8)
+    request = InferenceRequest("a", TokenPrompt(prompt), GREEDY)
+    with Bench(smollm2_path, prefix_cache=False) as bench:
+        cold = evidence(bench.alone(prompt))
+    with Bench(smollm2_path) as bench:
+        leaving = asyncio.create_task(bench.engine.infer(request))
+        while bench.num_prefill_tokens == 0:
+            await asyncio.sleep(0.005)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        after = await asyncio.to_thread(bench.alone, prompt)
+    assert evidence(after) == cold
+    assert 0 < after.usage.cached_tokens < len(prompt) - 1
 
 
 def test_the_next_turn_computes_what_is_new_in_it(smollm2: Bench) -> None:
