@@ -98,11 +98,9 @@ std::vector<double> ReadBuffer::measure(int streams, int passes) {
     Clock::time_point start;
     std::vector<uint64_t> joined(shares_.size());
     team_.run([&](int member) {
-      // The pass begins when all are awake: the last to come takes the time before it lets the others go.
-      team_.barrier([&] {
-        start = Clock::now();
-        return false;
-      });
+      // The pass begins when all are awake.
+      team_.barrier(member, false, [] {});
+      if (member == 0) start = Clock::now();
       joined[size_t(member)] = read(shares_[size_t(member)].as<uint8_t>(), share_bytes_);
     });
     const std::chrono::duration<double> elapsed = Clock::now() - start;

@@ -12,7 +12,7 @@ int tiles_of(const Memory& memory, const LinearSegment& segment) {
 // Quantised activations of this many rows stay in the second-level cache while tiles stream past them.
 constexpr int kMostRowsPerTask = 128;
 // Claims per member and operation: enough that a descheduled member does not hold the others up.
-constexpr int kTasksPerMember = 8;
+constexpr int kTasksPerMember = 32;
 constexpr int kMostTilesPerTask = 32;
 
 }  // namespace

@@ -105,7 +105,7 @@ void PlanInterpreter::finish(int logits, int vocabulary) {
   operations_.push_back(std::make_unique<ChooseTokens>(logits, vocabulary));
   for (const auto& operation : operations_)
     operation->reserve(memory_, limits_.max_tokens, limits_.context_length, team_.size());
-  claims_ = std::make_unique<Claim[]>(operations_.size());
+  for (size_t i = 0; i < operations_.size(); ++i) tasks_.emplace_back(team_.size());
 }
 
 size_t PlanInterpreter::scratch_bytes() const {
@@ -121,10 +121,7 @@ bool PlanInterpreter::run(Step step) {
     std::fill(row_sequences_.begin() + step.sequence_starts[sequence],
               row_sequences_.begin() + step.sequence_starts[sequence + 1], sequence);
   const size_t count = operations_.size();
-  for (size_t i = 0; i < count; ++i) {
-    claims_[i].tasks = operations_[i]->prepare(memory_, step);
-    claims_[i].next.store(0, std::memory_order_relaxed);
-  }
+  for (size_t i = 0; i < count; ++i) tasks_[i].deal(operations_[i]->prepare(memory_, step));
   abort_.store(false, std::memory_order_relaxed);
   const bool timed = !operation_seconds_.empty();
   bool finished = true;
@@ -147,16 +144,15 @@ bool PlanInterpreter::run_operations(const Step& step, int member) {
     last = now;
   };
   for (size_t i = 0; i < operations_.size(); ++i) {
-    Claim& claim = claims_[i];
-    if (claim.tasks == 0) continue;
+    TaskRanges& tasks = tasks_[i];
+    if (tasks.num_tasks() == 0) continue;
     if (operations_[i]->is_replicated(step)) {
-      for (int task = 0; task < claim.tasks; ++task) operations_[i]->run(memory_, step, task, member);
+      for (int task = 0; task < tasks.num_tasks(); ++task) operations_[i]->run(memory_, step, task, member);
       note_time(i);
       continue;
     }
-    for (int task; (task = claim.next.fetch_add(1, std::memory_order_relaxed)) < claim.tasks;)
-      operations_[i]->run(memory_, step, task, member);
-    const bool stopped = team_.barrier([&] { return abort_.load(std::memory_order_acquire); });
+    tasks.claim_all(member, [&](int task) { operations_[i]->run(memory_, step, task, member); });
+    const bool stopped = team_.barrier(member, abort_.load(std::memory_order_acquire), [] {});
     note_time(i);
     if (stopped) return false;
   }

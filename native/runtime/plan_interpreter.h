@@ -9,6 +9,7 @@
 #include "paged_attention.h"
 #include "row_chain.h"
 #include "step.h"
+#include "task_ranges.h"
 #include "thread_team.h"
 
 namespace ferrum {
@@ -63,16 +64,11 @@ class PlanInterpreter {
   template <bool Timed>
   bool run_operations(const Step& step, int member);
 
-  struct alignas(64) Claim {
-    std::atomic<int> next{0};
-    int tasks = 0;
-  };
-
   Limits limits_;
   ThreadTeam team_;
   Memory memory_;
   std::vector<std::unique_ptr<Operation>> operations_;
-  std::unique_ptr<Claim[]> claims_;
+  std::vector<TaskRanges> tasks_;  // per operation
   Arena weight_arena_;
   size_t weight_bytes_ = 0;
   size_t kv_bytes_ = 0;

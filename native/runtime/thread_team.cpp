@@ -1,19 +1,13 @@
 #include "thread_team.h"
 
+#include <chrono>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 namespace ferrum {
 namespace {
-
-void pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Results must not depend on the floating-point state a thread happens to have: set it alike, restore it after.
 class SameFloatingPoint {
@@ -49,12 +43,31 @@ constexpr int kSpinsBetweenRuns = 1000;
 constexpr int kSpinsAtBarrier = 20000;
 constexpr int kSpinsWhenCrowded = 200;
 
+constexpr std::chrono::microseconds kNap{50};
+
 }  // namespace
+
+void ThreadTeam::pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void ThreadTeam::nap() const {
+  if (is_crowded_)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(kNap);
+}
 
 ThreadTeam::ThreadTeam(int num_threads)
     : num_threads_(num_threads),
-      spins_at_barrier_(unsigned(num_threads) <= std::thread::hardware_concurrency() ? kSpinsAtBarrier
-                                                                                     : kSpinsWhenCrowded) {
+      is_crowded_(unsigned(num_threads) > std::thread::hardware_concurrency()),
+      spins_at_barrier_(is_crowded_ ? kSpinsWhenCrowded : kSpinsAtBarrier),
+      signals_(new Signal[size_t(num_threads) * kMostRounds * 2]),
+      own_(new Own[size_t(num_threads)]) {
   threads_.reserve(size_t(num_threads - 1));
   try {
     for (int member = 1; member < num_threads; ++member) threads_.emplace_back([this, member] { work(member); });
@@ -84,7 +97,6 @@ void ThreadTeam::wait_for_change(const std::atomic<unsigned>& value, unsigned ol
 void ThreadTeam::run(const std::function<void(int)>& body) {
   const SameFloatingPoint state;
   body_ = &body;
-  stopping_ = false;
   working_.store(num_threads_ - 1, std::memory_order_relaxed);
   run_number_.fetch_add(1, std::memory_order_release);
   wake_all(run_number_);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -21,19 +23,21 @@ class ThreadTeam {
   // Every member, the caller included, computes with the same floating-point state: nearest even, denormals kept.
   void run(const std::function<void(int)>& body);
 
-  // Inside ``run``: no member passes before all have arrived. The last to arrive evaluates ``stop`` and all get its answer.
-  template <typename Stop>
-  bool barrier(Stop&& stop) {
-    const unsigned generation = generation_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
-      stopping_ = stop();
-      arrived_.store(0, std::memory_order_relaxed);
-      generation_.store(generation + 1, std::memory_order_release);
-      wake_all(generation_);
-    } else {
-      wait_for_change(generation_, generation, spins_at_barrier_);
+  // Inside ``run``: no member passes before all have arrived. True for all when any of them came with ``stop``.
+  // ``idle`` is called again and again while a member waits.
+  //
+  // A dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each member tells the one 2^r further on and
+  // hears from the one 2^r before. Who arrives last is not held up by any shared counter: two members wait for one
+  // another's cache line and nothing else.
+  template <typename Idle>
+  bool barrier(int member, bool stop, Idle&& idle) {
+    const uint64_t turn = ++own_[size_t(member)].turn;
+    for (int round = 0, distance = 1; distance < num_threads_; ++round, distance *= 2) {
+      signal(member, round, turn).store(turn << 1 | uint64_t(stop), std::memory_order_release);
+      const int from = (member - distance + num_threads_) % num_threads_;
+      stop |= wait_for_turn(signal(from, round, turn), turn, idle);
     }
-    return stopping_;
+    return stop;
   }
 
  private:
@@ -49,16 +53,44 @@ class ThreadTeam {
   // Spins for a bounded time, then sleeps.
   static void wait_for_change(const std::atomic<unsigned>& value, unsigned old, int spins);
 
+  struct alignas(64) Signal {
+    std::atomic<uint64_t> value{0};  // turn << 1 | stop
+  };
+  struct alignas(64) Own {
+    uint64_t turn = 0;
+  };
+  // Turns take two sets of signals by turns: a member may be a turn ahead of one that has yet to read its signal.
+  std::atomic<uint64_t>& signal(int member, int round, uint64_t turn) {
+    return signals_[(size_t(member) * kMostRounds + size_t(round)) * 2 + (turn & 1)].value;
+  }
+  template <typename Idle>
+  bool wait_for_turn(const std::atomic<uint64_t>& value, uint64_t turn, Idle& idle) const {
+    for (int i = 0;; ++i) {
+      const uint64_t seen = value.load(std::memory_order_acquire);
+      if (seen >> 1 == turn) return seen & 1;
+      if (i < spins_at_barrier_) {
+        idle();
+        pause();
+      } else {
+        nap();
+      }
+    }
+  }
+  static void pause();
+  // Nobody wakes a napping member: who arrives last would pay for it in every operation.
+  void nap() const;
+
+  static constexpr int kMostRounds = 16;
   const int num_threads_;
+  const bool is_crowded_;  // more members than processors
   const int spins_at_barrier_;
+  std::unique_ptr<Signal[]> signals_;
+  std::unique_ptr<Own[]> own_;
   std::vector<std::thread> threads_;
   const std::function<void(int)>* body_ = nullptr;
   bool closing_ = false;
-  bool stopping_ = false;
   alignas(64) std::atomic<unsigned> run_number_{0};
   alignas(64) std::atomic<int> working_{0};
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<unsigned> generation_{0};
 };
 
 }  // namespace ferrum
