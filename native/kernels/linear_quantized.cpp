@@ -279,27 +279,26 @@ FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, int c
   }
 }
 
-// Enough lines on their way to cover memory's latency, few enough to stay in the second-level cache.
-inline constexpr size_t kMostPrefetchDistance = 16384;
+// What comes after a tile is asked for while the tile is worked on, evenly: each register tile asks for its share.
+struct Prefetch {
+  const uint8_t* at;
+  size_t bytes;  // 0: nothing
+};
 
 template <WeightLayout L, int Rows, int Tiles>
-void register_tile(TilePointers w, int groups32, int column, bool asks_ahead, const RowPointers& x, float* out,
+void register_tile(TilePointers w, int groups32, int column, Prefetch ahead, const RowPointers& x, float* out,
                    size_t out_stride, const float* bias) {
   Vector acc[Tiles][Rows];
 #pragma GCC unroll 2
   for (int t = 0; t < Tiles; ++t)
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) acc[t][r] = v_zero();
-  const size_t run_bytes = Tiles * w.tile_bytes;
-  const size_t ahead_bytes = run_bytes / size_t(groups32);
-  const uint8_t* ahead = w.codes + (run_bytes < kMostPrefetchDistance ? run_bytes : kMostPrefetchDistance);
+  const size_t ahead_step = ahead.bytes / size_t(groups32);
+  const uint8_t* asked = ahead.at;
   w.codes += 4 * column;
   for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
-    // Each group asks for its share of what lies a tile ahead.
-    if (asks_ahead) {
-      for (size_t line = 0; line < ahead_bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
-      ahead += ahead_bytes;
-    }
+    ahead.at += ahead_step;
+    for (; asked < ahead.at; asked += 64) __builtin_prefetch(asked, 0, 2);
     if constexpr (L.group == 32) {
       accumulate_group<L, 0, 8, Rows, Tiles>(w, g32, g32, column, x, acc);
     } else {
@@ -325,11 +324,17 @@ inline constexpr int kMostRows = 4;
 inline constexpr int kMostTiles = 1;
 #endif
 
+// Enough lines on their way to cover memory's latency, few enough to stay in the second-level cache.
+inline constexpr size_t kMostPrefetchDistance = 16384;
+
 template <WeightLayout L, int Tiles>
 void linear_rows(const WeightView& weight, const TilePointers& w, const QuantizedRowsView& x, int row_begin,
                  int row_end, float* out, size_t out_stride, const float* bias) {
   constexpr bool by32 = L.group == 32;
   const int groups32 = (weight.columns + kGroup - 1) / kGroup;
+  const size_t run_bytes = Tiles * w.tile_bytes;
+  const int row_blocks = (row_end - row_begin + kMostRows - 1) / kMostRows * (kTileColumns / kWidth);
+  Prefetch ahead{w.codes + (run_bytes < kMostPrefetchDistance ? run_bytes : kMostPrefetchDistance), run_bytes / row_blocks};
   for (int row = row_begin; row < row_end;) {
     const int left = row_end - row;
     const int rows = left >= kMostRows ? kMostRows : (left >= 4 ? 4 : (left >= 2 ? 2 : 1));
@@ -344,14 +349,14 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
     };
     float* target = out + size_t(row) * out_stride;
     for (int column = 0; column < kTileColumns; column += kWidth) {
-      const bool asks_ahead = row == row_begin && column == 0;
       switch (rows) {
-        case 1: register_tile<L, 1, Tiles>(w, groups32, column, asks_ahead, pointers, target, out_stride, bias); break;
-        case 2: register_tile<L, 2, Tiles>(w, groups32, column, asks_ahead, pointers, target, out_stride, bias); break;
-        case 4: register_tile<L, 4, Tiles>(w, groups32, column, asks_ahead, pointers, target, out_stride, bias); break;
+        case 1: register_tile<L, 1, Tiles>(w, groups32, column, ahead, pointers, target, out_stride, bias); break;
+        case 2: register_tile<L, 2, Tiles>(w, groups32, column, ahead, pointers, target, out_stride, bias); break;
+        case 4: register_tile<L, 4, Tiles>(w, groups32, column, ahead, pointers, target, out_stride, bias); break;
         default:
-          register_tile<L, kMostRows, Tiles>(w, groups32, column, asks_ahead, pointers, target, out_stride, bias);
+          register_tile<L, kMostRows, Tiles>(w, groups32, column, ahead, pointers, target, out_stride, bias);
       }
+      ahead.at += ahead.bytes;
     }
     row += rows;
   }

@@ -120,12 +120,14 @@ bool PlanInterpreter::run(Step step) {
   for (int sequence = 0; sequence < step.num_sequences; ++sequence)
     std::fill(row_sequences_.begin() + step.sequence_starts[sequence],
               row_sequences_.begin() + step.sequence_starts[sequence + 1], sequence);
-  const size_t count = operations_.size();
-  for (size_t i = 0; i < count; ++i) tasks_[i].deal(operations_[i]->prepare(memory_, step));
   abort_.store(false, std::memory_order_relaxed);
   const bool timed = !operation_seconds_.empty();
   bool finished = true;
   team_.run([&](int member) {
+    // The others wake up meanwhile.
+    if (member == 0)
+      for (size_t i = 0; i < operations_.size(); ++i) tasks_[i].deal(operations_[i]->prepare(memory_, step));
+    team_.barrier(member, false, [] {});
     const bool ok = timed ? run_operations<true>(step, member) : run_operations<false>(step, member);
     if (member == 0) finished = ok;
   });
@@ -152,6 +154,10 @@ bool PlanInterpreter::run_operations(const Step& step, int member) {
       continue;
     }
     tasks.claim_all(member, [&](int task) { operations_[i]->run(memory_, step, task, member); });
+    if (operations_[i]->is_read_later()) {
+      note_time(i);
+      continue;
+    }
     const bool stopped = team_.barrier(member, abort_.load(std::memory_order_acquire), [] {});
     note_time(i);
     if (stopped) return false;

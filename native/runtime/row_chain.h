@@ -50,6 +50,8 @@ class FillRopeTables final : public Operation {
  public:
   int prepare(const Memory& memory, const Step& step) override;
   void run(const Memory& memory, const Step& step, int task, int member) override;
+  // Queries and keys are products: the linears that make them lie between.
+  bool is_read_later() const override { return true; }
 };
 
 }  // namespace ferrum

@@ -116,6 +116,8 @@ class Operation {
   // Called by one thread before the step; returns the number of tasks.
   virtual int prepare(const Memory& memory, const Step& step) = 0;
   virtual void run(const Memory& memory, const Step& step, int task, int member) = 0;
+  // Whether another operation's barrier comes before anything reads what this one writes; it then has none of its own.
+  virtual bool is_read_later() const { return false; }
   // Whether every member does all tasks for itself; nobody then waits for anybody after it.
   virtual bool is_replicated(const Step&) const { return false; }
 };
