@@ -26,6 +26,8 @@ int LinearGroup::prepare(const Memory& memory, const Step& step) {
   rows_per_task_ = divide_up(divide_up(rows, row_tasks_), 8) * 8;
   row_tasks_ = divide_up(rows, rows_per_task_);
   tiles_per_task_ = std::clamp(tiles * row_tasks_ / (step.num_threads * kTasksPerMember), 1, kMostTilesPerTask);
+  // Kernels of several rows work on pairs of tiles.
+  if (rows > 1) tiles_per_task_ = divide_up(tiles_per_task_, 2) * 2;
   int tasks = 0;
   for (const LinearSegment& segment : segments_) tasks += divide_up(tiles_of(memory, segment), tiles_per_task_);
   return tasks * row_tasks_;

@@ -13,8 +13,7 @@ constexpr int kTasksPerMember = 16;
 
 }  // namespace
 
-AttentionState PagedAttention::state_in(float* memory, int count, int head_width) const {
-  (void)head_width;
+AttentionState PagedAttention::state_in(float* memory, int count) const {
   return {memory, memory + count, memory + 2 * count};
 }
 
@@ -101,21 +100,40 @@ void PagedAttention::load_queries(const Memory& memory, const Step& step, const 
   }
 }
 
-bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Tile& tile, int piece, Scratch& scratch,
-                               const AttentionState& state) const {
+PagedAttention::TaskPieces PagedAttention::pieces_of(int task) const {
+  if (task >= int(tile_of_task_.size())) return {nullptr, 0, 0};
+  const Tile& tile = tiles_[size_t(tile_of_task_[size_t(task)])];
+  const int begin = tile.first_piece + (task - tile.first_task) * tile.pieces_per_task;
+  return {&tile, begin, std::min(tile.end_piece, begin + tile.pieces_per_task)};
+}
+
+int PagedAttention::blocks_of(const Memory& memory, const Step& step, const Tile& tile, int piece,
+                              const uint8_t** blocks) const {
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   const int32_t* table = step.block_tables + size_t(step.row_sequences[tile.first_row]) * step.block_table_stride;
-  const int last_block = step.positions[tile.end_row - 1] / kBlockTokens;
-  const uint8_t* blocks[2 * kPieceBlocks];
   const int first_block = piece * kPieceBlocks;
-  const int count = std::min(2 * kPieceBlocks, last_block + 1 - first_block);
+  const int count = std::min(kPieceBlocks, step.positions[tile.end_row - 1] / kBlockTokens + 1 - first_block);
   for (int b = 0; b < count; ++b) blocks[b] = layer.block_of(table[first_block + b], tile.head);
+  return count;
+}
+
+bool PagedAttention::run_piece(const Memory& memory, const Step& step, const TaskPieces& pieces, int piece,
+                               const TaskPieces& next, Scratch& scratch, const AttentionState& state) const {
+  const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
+  const Tile& tile = *pieces.tile;
+  const uint8_t* blocks[2 * kPieceBlocks];
+  const int count = blocks_of(memory, step, tile, piece, blocks);
+  // What comes next is asked for meanwhile: the piece after this one, or the first of the task after this one.
+  int num_ahead = 0;
+  if (piece + 1 < pieces.end)
+    num_ahead = blocks_of(memory, step, tile, piece + 1, blocks + kPieceBlocks);
+  else if (next.tile != nullptr)
+    num_ahead = blocks_of(memory, step, *next.tile, next.begin, blocks + kPieceBlocks);
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
   const AttentionQueries all{scratch.q.data(), scratch.first_key.data(), scratch.end_key.data(),
                              queries,          layer.head_width,         shape_.soft_cap};
-  return memory.kernels->attention_piece(all, layer.type, blocks, std::min(count, kPieceBlocks),
-                                         std::max(0, count - kPieceBlocks), piece * kPieceKeys, scratch.scores.data(),
-                                         state);
+  return memory.kernels->attention_piece(all, layer.type, blocks, count, num_ahead, piece * kPieceKeys,
+                                         scratch.scores.data(), state);
 }
 
 void PagedAttention::finish(const Memory& memory, const Tile& tile, const AttentionState& running) const {
@@ -131,15 +149,15 @@ void PagedAttention::finish(const Memory& memory, const Tile& tile, const Attent
 }
 
 void PagedAttention::run(const Memory& memory, const Step& step, int task, int member) {
-  const int index = tile_of_task_[size_t(task)];
-  const Tile& tile = tiles_[size_t(index)];
+  const TaskPieces own = pieces_of(task), next = pieces_of(task + 1);
+  const Tile& tile = *own.tile;
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   Scratch& scratch = memory.attention->members[size_t(member)];
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
   const int pieces = tile.end_piece - tile.first_piece;
   load_queries(memory, step, tile, step.copy_of(member), scratch);
 
-  const AttentionState running = state_in(scratch.running.data(), queries, layer.head_width);
+  const AttentionState running = state_in(scratch.running.data(), queries);
   const auto start_running = [&] {
     std::fill_n(running.maximum, queries, -INFINITY);
     std::fill_n(running.sum, queries, 0.0f);
@@ -148,25 +166,24 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
 
   if (tile.pieces_per_task == pieces) {
     start_running();
-    const AttentionState state = state_in(scratch.piece.data(), queries, layer.head_width);
-    for (int piece = tile.first_piece; piece < tile.end_piece; ++piece)
-      if (run_piece(memory, step, tile, piece, scratch, state))
+    const AttentionState state = state_in(scratch.piece.data(), queries);
+    for (int piece = own.begin; piece < own.end; ++piece)
+      if (run_piece(memory, step, own, piece, next, scratch, state))
         memory.kernels->attention_merge(state, queries, layer.head_width, running);
     finish(memory, tile, running);
     return;
   }
 
-  float* partials = memory.attention->partials.as<float>() + partial_of_tile_[size_t(index)] * partial_floats_;
-  const int begin = tile.first_piece + (task - tile.first_task) * tile.pieces_per_task;
-  const int end = std::min(tile.end_piece, begin + tile.pieces_per_task);
-  for (int piece = begin; piece < end; ++piece) {
+  const size_t index = size_t(own.tile - tiles_.data());
+  float* partials = memory.attention->partials.as<float>() + partial_of_tile_[index] * partial_floats_;
+  for (int piece = own.begin; piece < own.end; ++piece) {
     float* place = partials + size_t(piece - tile.first_piece) * partial_floats_;
-    run_piece(memory, step, tile, piece, scratch, state_in(place, queries, layer.head_width));
+    run_piece(memory, step, own, piece, next, scratch, state_in(place, queries));
   }
-  if (tasks_left_[size_t(index)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (tasks_left_[index].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   start_running();
   for (int piece = 0; piece < pieces; ++piece) {
-    const AttentionState state = state_in(partials + size_t(piece) * partial_floats_, queries, layer.head_width);
+    const AttentionState state = state_in(partials + size_t(piece) * partial_floats_, queries);
     memory.kernels->attention_merge(state, queries, layer.head_width, running);
   }
   finish(memory, tile, running);

@@ -41,10 +41,19 @@ class PagedAttention final : public Operation {
   };
   using Scratch = AttentionWorkspace::PerMember;
 
-  AttentionState state_in(float* memory, int count, int head_width) const;
+  // Pieces [begin, end) of a tile that one task works on.
+  struct TaskPieces {
+    const Tile* tile;
+    int begin;
+    int end;
+  };
+
+  TaskPieces pieces_of(int task) const;
+  int blocks_of(const Memory& memory, const Step& step, const Tile& tile, int piece, const uint8_t** blocks) const;
+  AttentionState state_in(float* memory, int count) const;
   void load_queries(const Memory& memory, const Step& step, const Tile& tile, int copy, Scratch& scratch) const;
-  bool run_piece(const Memory& memory, const Step& step, const Tile& tile, int piece, Scratch& scratch,
-                 const AttentionState& state) const;
+  bool run_piece(const Memory& memory, const Step& step, const TaskPieces& pieces, int piece, const TaskPieces& next,
+                 Scratch& scratch, const AttentionState& state) const;
   void finish(const Memory& memory, const Tile& tile, const AttentionState& running) const;
 
   AttentionShape shape_;
