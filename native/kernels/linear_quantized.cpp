@@ -334,7 +334,10 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
   const int groups32 = (weight.columns + kGroup - 1) / kGroup;
   const size_t run_bytes = Tiles * w.tile_bytes;
   const int row_blocks = (row_end - row_begin + kMostRows - 1) / kMostRows * (kTileColumns / kWidth);
-  Prefetch ahead{w.codes + (run_bytes < kMostPrefetchDistance ? run_bytes : kMostPrefetchDistance), run_bytes / row_blocks};
+  // A lone row reads a long tile front to back; all others come back to its beginning, or read two at once.
+  const bool in_order = Tiles == 1 && row_blocks == 1;
+  const size_t distance = in_order && run_bytes > kMostPrefetchDistance ? kMostPrefetchDistance : run_bytes;
+  Prefetch ahead{w.codes + distance, run_bytes / row_blocks};
   for (int row = row_begin; row < row_end;) {
     const int left = row_end - row;
     const int rows = left >= kMostRows ? kMostRows : (left >= 4 ? 4 : (left >= 2 ? 2 : 1));

@@ -10,7 +10,9 @@ int tiles_of(const Memory& memory, const LinearSegment& segment) {
 }
 
 // Quantised activations of this many rows stay in the second-level cache while tiles stream past them.
-constexpr int kMostRowsPerTask = 128;
+constexpr int kMostRowsPerTask = 132;
+// A whole number of the kernels' blocks of 6 (AVX-512) or 4 rows.
+constexpr int kRowBlock = 12;
 // Claims per member and operation: enough that a descheduled member does not hold the others up.
 constexpr int kTasksPerMember = 32;
 constexpr int kMostTilesPerTask = 32;
@@ -23,7 +25,7 @@ int LinearGroup::prepare(const Memory& memory, const Step& step) {
   int tiles = 0;
   for (const LinearSegment& segment : segments_) tiles += tiles_of(memory, segment);
   row_tasks_ = divide_up(rows, kMostRowsPerTask);
-  rows_per_task_ = divide_up(divide_up(rows, row_tasks_), 8) * 8;
+  rows_per_task_ = divide_up(divide_up(rows, row_tasks_), kRowBlock) * kRowBlock;
   row_tasks_ = divide_up(rows, rows_per_task_);
   tiles_per_task_ = std::clamp(tiles * row_tasks_ / (step.num_threads * kTasksPerMember), 1, kMostTilesPerTask);
   // Kernels of several rows work on pairs of tiles.
