@@ -279,26 +279,35 @@ FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, int c
   }
 }
 
-// What comes after a tile is asked for while the tile is worked on, evenly: each register tile asks for its share.
+// What is worked on later is asked for now, evenly: each group asks for its share of these bytes.
 struct Prefetch {
   const uint8_t* at;
-  size_t bytes;  // 0: nothing
+  size_t bytes;
+};
+
+struct SpreadPrefetch {
+  SpreadPrefetch(const Prefetch& all, int groups) : asked(all.at), until(all.at), step(all.bytes / size_t(groups)) {}
+  inline __attribute__((always_inline)) void ask() {
+    for (until += step; asked < until; asked += 64) __builtin_prefetch(asked, 0, 2);
+  }
+  const uint8_t* asked;
+  const uint8_t* until;
+  size_t step;
 };
 
 template <WeightLayout L, int Rows, int Tiles>
-void register_tile(TilePointers w, int groups32, int column, Prefetch ahead, const RowPointers& x, float* out,
+void register_tile(TilePointers w, int groups32, int column, const Prefetch& ahead, const Prefetch& scales_ahead, const RowPointers& x, float* out,
                    size_t out_stride, const float* bias) {
   Vector acc[Tiles][Rows];
 #pragma GCC unroll 2
   for (int t = 0; t < Tiles; ++t)
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) acc[t][r] = v_zero();
-  const size_t ahead_step = ahead.bytes / size_t(groups32);
-  const uint8_t* asked = ahead.at;
+  SpreadPrefetch next(ahead, groups32), next_scales(scales_ahead, groups32);
   w.codes += 4 * column;
   for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
-    ahead.at += ahead_step;
-    for (; asked < ahead.at; asked += 64) __builtin_prefetch(asked, 0, 2);
+    next.ask();
+    next_scales.ask();
     if constexpr (L.group == 32) {
       accumulate_group<L, 0, 8, Rows, Tiles>(w, g32, g32, column, x, acc);
     } else {
@@ -334,10 +343,10 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
   const int groups32 = (weight.columns + kGroup - 1) / kGroup;
   const size_t run_bytes = Tiles * w.tile_bytes;
   const int row_blocks = (row_end - row_begin + kMostRows - 1) / kMostRows * (kTileColumns / kWidth);
-  // A lone row reads a long tile front to back; all others come back to its beginning, or read two at once.
-  const bool in_order = Tiles == 1 && row_blocks == 1;
-  const size_t distance = in_order && run_bytes > kMostPrefetchDistance ? kMostPrefetchDistance : run_bytes;
-  Prefetch ahead{w.codes + distance, run_bytes / row_blocks};
+  // A lone row reads the codes of a long tile front to back; all others come back to its beginning, or read two at once.
+  const bool in_order = Tiles == 1 && row_blocks == 1 && run_bytes > kMostPrefetchDistance;
+  Prefetch ahead{w.codes + (in_order ? kMostPrefetchDistance : run_bytes), run_bytes / row_blocks};
+  const Prefetch scales_ahead{w.scales + w.tile_bytes, in_order ? w.tile_bytes - weight.scales_offset : 0};
   for (int row = row_begin; row < row_end;) {
     const int left = row_end - row;
     const int rows = left >= kMostRows ? kMostRows : (left >= 4 ? 4 : (left >= 2 ? 2 : 1));
@@ -353,11 +362,11 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
     float* target = out + size_t(row) * out_stride;
     for (int column = 0; column < kTileColumns; column += kWidth) {
       switch (rows) {
-        case 1: register_tile<L, 1, Tiles>(w, groups32, column, ahead, pointers, target, out_stride, bias); break;
-        case 2: register_tile<L, 2, Tiles>(w, groups32, column, ahead, pointers, target, out_stride, bias); break;
-        case 4: register_tile<L, 4, Tiles>(w, groups32, column, ahead, pointers, target, out_stride, bias); break;
+        case 1: register_tile<L, 1, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias); break;
+        case 2: register_tile<L, 2, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias); break;
+        case 4: register_tile<L, 4, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias); break;
         default:
-          register_tile<L, kMostRows, Tiles>(w, groups32, column, ahead, pointers, target, out_stride, bias);
+          register_tile<L, kMostRows, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias);
       }
       ahead.at += ahead.bytes;
     }
