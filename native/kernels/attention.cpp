@@ -24,38 +24,54 @@ struct Int8Block {
   FERRUM_INLINE Vector load(const Value* p) { return v_from_s8(p); }
 };
 
-// score[query][t] = sum over d of q[d] * K[d][t], times the scale of key t where keys have scales, for 32 keys.
-template <typename Block, int Queries>
-void block_scores(const float* q, int head_width, const uint8_t* block, bool asks_ahead, float* scores) {
-  const auto* keys = reinterpret_cast<const typename Block::Value*>(block);
-  [[maybe_unused]] const float* scales = kv_key_scales(block, head_width);
-  constexpr int vectors = 2;
+// Few queries leave registers free for more keys or values at once, and a sum waits for its own last step.
+template <int Queries>
+inline constexpr int kVectors = 2 * (Queries <= kMostQueries / 2 ? 2 : 1);
+
+// score[query][t] = sum over d of q[d] * K[d][t], times the scale of key t where keys have scales, for the 32 keys of
+// each of ``Blocks`` neighbouring blocks.
+template <typename Block, int Queries, int Blocks>
+void block_scores(const float* q, int head_width, const uint8_t* const* blocks, bool asks_ahead, float* scores) {
+  const typename Block::Value* keys[Blocks];
+  for (int b = 0; b < Blocks; ++b) keys[b] = reinterpret_cast<const typename Block::Value*>(blocks[b]);
+  constexpr int vectors = kVectors<Queries> / Blocks < kGroup / kWidth ? kVectors<Queries> / Blocks : kGroup / kWidth;
   for (int t = 0; t < kGroup; t += vectors * kWidth) {
-    Vector acc[Queries][vectors];
+    Vector acc[Queries][Blocks][vectors];
 #pragma GCC unroll 16
     for (int i = 0; i < Queries; ++i)
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) acc[i][v] = v_zero();
+      for (int b = 0; b < Blocks; ++b)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) acc[i][b][v] = v_zero();
     for (int d = 0; d < head_width; ++d) {
-      // The block's values are read next; their lines are as many as its keys have rows.
-      if (asks_ahead) __builtin_prefetch(keys + size_t(head_width + d) * kGroup);
-      Vector key[vectors];
+      Vector key[Blocks][vectors];
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) key[v] = Block::load(keys + size_t(d) * kGroup + t + v * kWidth);
+      for (int b = 0; b < Blocks; ++b) {
+        // The block's values are read next; their lines are as many as its keys have rows.
+        if (asks_ahead) __builtin_prefetch(keys[b] + size_t(head_width + d) * kGroup);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) key[b][v] = Block::load(keys[b] + size_t(d) * kGroup + t + v * kWidth);
+      }
 #pragma GCC unroll 16
       for (int i = 0; i < Queries; ++i) {
         const Vector value = v_set(q[size_t(i) * head_width + d]);
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; ++v) acc[i][v] = v_fma(value, key[v], acc[i][v]);
+        for (int b = 0; b < Blocks; ++b)
+#pragma GCC unroll 4
+          for (int v = 0; v < vectors; ++v) acc[i][b][v] = v_fma(value, key[b][v], acc[i][b][v]);
       }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < Queries; ++i)
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) {
-        if constexpr (Block::kType == KvType::int8) acc[i][v] = v_mul(acc[i][v], v_load(scales + t + v * kWidth));
-        v_store(scores + i * kPieceKeys + t + v * kWidth, acc[i][v]);
-      }
+      for (int b = 0; b < Blocks; ++b)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          const int at = t + v * kWidth;
+          if constexpr (Block::kType == KvType::int8)
+            acc[i][b][v] = v_mul(acc[i][b][v], v_load(kv_key_scales(blocks[b], head_width) + at));
+          v_store(scores + i * kPieceKeys + b * kGroup + at, acc[i][b][v]);
+        }
   }
 }
 
@@ -67,46 +83,52 @@ FERRUM_INLINE void ask_for_line(const uint8_t* const* blocks, int num_blocks, in
     __builtin_prefetch(blocks[block] + size_t(line % head_width) * kGroup * sizeof(typename Block::Value));
 }
 
-// output[query][d] += sum over keys [begin, end) of the piece, in order, of p[t] * V[t][d].
+// output[query][d] += sum over keys [begin, end) of the piece, in order, of p[t] * V[t][d], for ``Vectors`` vectors of
+// values from ``d`` on. Returns the next line to ask for.
+template <typename Block, int Queries, int Vectors>
+FERRUM_INLINE int add_values(const float* p, int head_width, const uint8_t* const* blocks, int num_ahead, int line,
+                             int begin, int end, int d, float* output) {
+  Vector acc[Queries][Vectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < Queries; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) acc[i][v] = v_load(output + size_t(i) * head_width + d + v * kWidth);
+  for (int t = begin; t < end;) {
+    const auto* values =
+        reinterpret_cast<const typename Block::Value*>(blocks[t / kGroup]) + size_t(head_width) * kGroup + d;
+    const int block_end = (t / kGroup + 1) * kGroup < end ? (t / kGroup + 1) * kGroup : end;
+    for (; t < block_end; ++t) {
+      const typename Block::Value* row = values + size_t(t % kGroup) * head_width;
+      // A pass over wide vectors is one of few: each asks for as many lines as narrow passes would.
+      if (num_ahead > 0)
+        for (int v = 0; v < Vectors; v += 2) ask_for_line<Block>(blocks + kPieceBlocks, num_ahead, head_width, line++);
+      Vector value[Vectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) value[v] = Block::load(row + v * kWidth);
+#pragma GCC unroll 16
+      for (int i = 0; i < Queries; ++i) {
+        const Vector weight = v_set(p[i * kPieceKeys + t]);
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) acc[i][v] = v_fma(weight, value[v], acc[i][v]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < Queries; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) v_store(output + size_t(i) * head_width + d + v * kWidth, acc[i][v]);
+  return line;
+}
+
 template <typename Block, int Queries>
 void piece_values(const float* p, int head_width, const uint8_t* const* blocks, int num_ahead, int begin, int end,
                   float* output) {
-  constexpr int vectors = 2;
-  [[maybe_unused]] int line = 0;
-  for (int d = 0; d < head_width; d += vectors * kWidth) {
-    const int used = d + vectors * kWidth <= head_width ? vectors : 1;
-    Vector acc[Queries][vectors];
-#pragma GCC unroll 16
-    for (int i = 0; i < Queries; ++i)
-#pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v)
-        acc[i][v] = v < used ? v_load(output + size_t(i) * head_width + d + v * kWidth) : v_zero();
-    for (int t = begin; t < end;) {
-      const auto* values =
-          reinterpret_cast<const typename Block::Value*>(blocks[t / kGroup]) + size_t(head_width) * kGroup + d;
-      const int block_end = (t / kGroup + 1) * kGroup < end ? (t / kGroup + 1) * kGroup : end;
-      for (; t < block_end; ++t) {
-        const typename Block::Value* row = values + size_t(t % kGroup) * head_width;
-        if (num_ahead > 0) {
-          ask_for_line<Block>(blocks + kPieceBlocks, num_ahead, head_width, line++);
-        }
-        Vector value[vectors];
-        value[0] = Block::load(row);
-        value[1] = used == 2 ? Block::load(row + kWidth) : v_zero();
-#pragma GCC unroll 16
-        for (int i = 0; i < Queries; ++i) {
-          const Vector weight = v_set(p[i * kPieceKeys + t]);
-#pragma GCC unroll 2
-          for (int v = 0; v < vectors; ++v) acc[i][v] = v_fma(weight, value[v], acc[i][v]);
-        }
-      }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < Queries; ++i)
-#pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v)
-        if (v < used) v_store(output + size_t(i) * head_width + d + v * kWidth, acc[i][v]);
-  }
+  constexpr int vectors = kVectors<Queries>;
+  int line = 0, d = 0;
+  for (; d + vectors * kWidth <= head_width; d += vectors * kWidth)
+    line = add_values<Block, Queries, vectors>(p, head_width, blocks, num_ahead, line, begin, end, d, output);
+  for (; d < head_width; d += kWidth)
+    line = add_values<Block, Queries, 1>(p, head_width, blocks, num_ahead, line, begin, end, d, output);
 }
 
 #if defined(FERRUM_ISA_AVX512)
@@ -131,10 +153,22 @@ void piece_values(const float* p, int head_width, const uint8_t* const* blocks, 
   }
 #endif
 
+template <typename Block, int Queries>
+void piece_scores(const float* q, int head_width, const uint8_t* const* blocks, int first_block, int end_block,
+                  bool asks_ahead, float* scores) {
+  int b = first_block;
+  if constexpr (kVectors<Queries> * kWidth >= 2 * kGroup)
+    for (; b + 1 < end_block; b += 2)
+      block_scores<Block, Queries, 2>(q, head_width, blocks + b, asks_ahead, scores + b * kGroup);
+  for (; b < end_block; ++b)
+    block_scores<Block, Queries, 1>(q, head_width, blocks + b, asks_ahead, scores + b * kGroup);
+}
+
 template <typename Block>
-void scores_of(int count, const float* q, int head_width, const uint8_t* block, bool asks_ahead, float* scores) {
-#define FERRUM_ARGUMENTS (q, head_width, block, asks_ahead, scores)
-  FERRUM_BY_COUNT(block_scores, count);
+void scores_of(int count, const float* q, int head_width, const uint8_t* const* blocks, int first_block, int end_block,
+               bool asks_ahead, float* scores) {
+#define FERRUM_ARGUMENTS (q, head_width, blocks, first_block, end_block, asks_ahead, scores)
+  FERRUM_BY_COUNT(piece_scores, count);
 #undef FERRUM_ARGUMENTS
 }
 
@@ -214,8 +248,8 @@ bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int
     if (together.end < together.begin) together.end = together.begin;
 
     const int first_block = seen.begin / kGroup, end_block = (seen.end + kGroup - 1) / kGroup;
-    for (int b = first_block; b < end_block; ++b)
-      scores_of<Block>(count, queries.q + size_t(start) * width, width, blocks[b], asks_ahead, scores + b * kGroup);
+    scores_of<Block>(count, queries.q + size_t(start) * width, width, blocks, first_block, end_block, asks_ahead,
+                     scores);
     const int scored = end_block * kGroup;
     for (int i = 0; i < count; ++i) {
       if (range[i].begin >= range[i].end) continue;
