@@ -66,6 +66,13 @@ def test_every_link_and_file_name_in_a_document_leads_somewhere(document: Path) 
     assert not missing
 
 
+def test_the_checklist_names_tests_that_exist() -> None:
+    rows = re.findall(r"`(tests/\S+\.py)` (test_\w+)", (ROOT / "docs" / "checklist.md").read_text("utf-8"))
+    assert rows
+    missing = [name for file, name in rows if f"def {name}(" not in (ROOT / file).read_text("utf-8")]
+    assert not missing
+
+
 def test_the_architecture_document_lists_the_layers_of_the_test() -> None:
     from architecture.test_layers import LAYERS
 
