@@ -2,8 +2,8 @@
 
     python benchmarks/serve_share.py smollm2:135m
 
-Prompts and answers have the same lengths on both sides (128 tokens each), the client shares the cores with the server,
-and the two take turns. Prints tokens per second of each pair and the median share.
+Prompts and answers have the same lengths on both sides (128 tokens each), the client shares the cores with
+the server, and the two take turns. Prints tokens per second of each pair and the median share.
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ def open_llm(model: Path, chunk: int, threads: int) -> LLM:
         max_num_batched_tokens=max(16, chunk),
         prefill_chunk_tokens=chunk,
         active_decode_prefill_chunk=chunk,
+        # Chunks as long as the variant says, not as long as this machine is quick.
+        max_step_s=60.0,
+        max_decode_stretch=1000.0,
     )
     # Without a prefix cache: every variant has to compute everything itself.
     config = EngineConfig(max_model_len=2048, logit_digests=True, prefix_cache=False, scheduler=scheduler)

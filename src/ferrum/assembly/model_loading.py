@@ -21,12 +21,14 @@ from ferrum.chat.prompt_encoder import encode_chat, template_for
 from ferrum.chat.template import ChatTemplate
 from ferrum.core.config import EngineConfig
 from ferrum.core.errors import ResourceExhausted
+from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.request import ChatPrompt
 from ferrum.execution.executor import ResolvedModelPlan
 from ferrum.models.architectures import build_plan
 from ferrum.plan.cost import plan_kv_bytes_per_token
 from ferrum.plan.lowering import lower
 from ferrum.plan.model_plan import ModelIdentity, ModelPlan
+from ferrum.plan.plan_work import plan_work
 from ferrum.runtimes.native import BLOCK_TOKENS, NativeRuntime
 from ferrum.runtimes.native_memory import StepLimits, packed_weight_bytes, sampling_bytes, scratch_bytes
 from ferrum.runtimes.protocol import Runtime
@@ -78,6 +80,7 @@ class PlanModel:
     identity: ModelIdentity
     threads: ThreadCount
     memory: MemoryFit
+    kv_dtype: KvDtype
 
     @property
     def arithmetic(self) -> str:
@@ -85,7 +88,9 @@ class PlanModel:
 
     @property
     def resolved_plan(self) -> ResolvedModelPlan:
-        return ResolvedModelPlan(str(self.identity), self.memory.kv_bytes_per_token)
+        return ResolvedModelPlan(
+            str(self.identity), self.memory.kv_bytes_per_token, plan_work(self.plan, self.kv_dtype)
+        )
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
         """Token ids of the rendered messages. Raises ChatTemplateError or InvalidRequest."""
@@ -108,7 +113,18 @@ def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) 
         bundle = bundle_of_checkpoint(checkpoint, options.cache_directory)
         runtime = _native_runtime(plan, checkpoint, memory, threads, options.engine)
     identity = ModelIdentity(plan.hash(), digest, runtime.numerics_id)
-    return PlanModel(resolved.name, bundle, tokenizer, template, plan, runtime, identity, threads, memory)
+    return PlanModel(
+        name=resolved.name,
+        bundle=bundle,
+        tokenizer=tokenizer,
+        chat_template=template,
+        plan=plan,
+        runtime=runtime,
+        identity=identity,
+        threads=threads,
+        memory=memory,
+        kv_dtype=options.engine.kv_dtype,
+    )
 
 
 def _fitted_plan(

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ferrum.bench.floor import Ceilings
-from ferrum.bench.step_work import StepRows, WorkPart
+from ferrum.bench.step_work import StepRows
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.cost import kv_bytes_per_token, weight_bytes
 from ferrum.plan.executable_plan import ExecutableOperation, ExecutablePlan, LinearGroup, RowChain, RowSpace
 from ferrum.plan.model_plan import KvLayer, WeightSpec
 from ferrum.plan.operations import Attention
+from ferrum.plan.work_part import WorkPart
 
 ROPE_TABLES = "rope tables"
 CHOICE = "choice of tokens"

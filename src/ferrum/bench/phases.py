@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from ferrum.bench.step_work import StepRows, WorkPart
+from ferrum.bench.step_work import StepRows
 from ferrum.core.errors import UnknownComponent
+from ferrum.plan.work_part import WorkPart
 
 
 class PhaseKind(StrEnum):

@@ -37,6 +37,13 @@ def serve(
     max_waiting: Annotated[
         int, typer.Option("--max-waiting", help="Requests that may wait; more are refused with 429.")
     ] = 512,
+    max_decode_stretch: Annotated[
+        float,
+        typer.Option(
+            "--max-decode-stretch",
+            help="How many times as long prompts may make the gap between others' tokens, as predicted.",
+        ),
+    ] = 4.0,
     max_body_mib: Annotated[int, typer.Option("--max-body-mib", help="Largest request body, MiB.")] = 32,
     drain_seconds: Annotated[
         float, typer.Option("--drain-seconds", help="Time that running requests get after SIGTERM.")
@@ -74,6 +81,7 @@ def serve(
             port=port,
             names=tuple(served_model_name or ()),
             max_running=max_num_seqs,
+            max_decode_stretch=max_decode_stretch,
             max_waiting=max_waiting,
             max_body_mib=max_body_mib,
             drain_s=drain_seconds,

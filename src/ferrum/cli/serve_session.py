@@ -36,6 +36,7 @@ class ServeSettings:
     port: int
     names: tuple[str, ...]
     max_running: int | None
+    max_decode_stretch: float
     max_waiting: int
     max_body_mib: int
     drain_s: float
@@ -84,6 +85,7 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
     max_running = usual.max_running_requests if settings.max_running is None else settings.max_running
     scheduler = SchedulerConfig(
         max_running_requests=max_running,
+        max_decode_stretch=settings.max_decode_stretch,
         max_waiting_requests=settings.max_waiting,
         # Every running request needs a token of its own in each step.
         max_num_batched_tokens=max(usual.max_num_batched_tokens, max_running),

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from ferrum.core.errors import InvalidConfig
 from ferrum.core.kv_dtype import KvDtype
 
 _Config = TypeVar("_Config")
+
+# Least and greatest value of the scheduler's settings that are no counts.
+_REAL_LIMITS = MappingProxyType({"max_step_s": (0.001, 3600.0), "max_decode_stretch": (1.0, 1000.0)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,11 @@ class SchedulerConfig:
     max_num_batched_tokens      most tokens one step computes, decodes included
     prefill_chunk_tokens        most prompt tokens of one request in one step
     active_decode_prefill_chunk most prompt tokens of all requests in a step that also decodes
+    max_step_s                  seconds that a step may take for the sake of prompts, as predicted
+    max_decode_stretch          how many times as long as without prompts a step that also decodes may take,
+                                as predicted: it bounds what prompts do to the gap between others' tokens
+    min_prefill_tokens          prompt tokens of the oldest request that a step computes whatever they cost,
+                                so that prompts always go on
     expected_output_tokens      KV room promised on admission to a request that names no max_tokens; if it
                                 writes more, the youngest request may have to be preempted
     prefix_rendezvous_max_wait_ms
@@ -34,15 +43,21 @@ class SchedulerConfig:
     max_waiting_requests: int = 512
     max_waiting_tokens: int = 262_144
     max_num_batched_tokens: int = 512
-    prefill_chunk_tokens: int = 256
-    active_decode_prefill_chunk: int = 128
+    prefill_chunk_tokens: int = 512
+    active_decode_prefill_chunk: int = 256
+    max_step_s: float = 0.25
+    max_decode_stretch: float = 4.0
+    min_prefill_tokens: int = 4
     expected_output_tokens: int = 256
     prefix_rendezvous_max_wait_ms: int = 10_000
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            lowest = 0 if each.name == "prefix_rendezvous_max_wait_ms" else 1
-            _require_count(f"scheduler.{each.name}", getattr(self, each.name), lowest)
+            if each.name not in _REAL_LIMITS:
+                lowest = 0 if each.name == "prefix_rendezvous_max_wait_ms" else 1
+                _require_count(f"scheduler.{each.name}", getattr(self, each.name), lowest)
+        for name, (lowest_value, highest_value) in _REAL_LIMITS.items():
+            _require_number(f"scheduler.{name}", getattr(self, name), lowest_value, highest_value)
         if self.max_num_batched_tokens < self.max_running_requests:
             raise InvalidConfig(
                 "scheduler.max_num_batched_tokens",

@@ -29,9 +29,11 @@ from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.engine.status import EngineStatus
 from ferrum.engine.step_loop import StepLoop
 from ferrum.execution.executor import Executor
+from ferrum.plan.plan_work import UNIFORM_WORK
 from ferrum.scheduling.request_slots import RequestSlots
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 from ferrum.scheduling.sequence import SequenceSpec
+from ferrum.scheduling.step_pace import StepPace
 from ferrum.tokenization.stop_strings import StopMatcher
 from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
 
@@ -81,8 +83,14 @@ class ContinuousBatchEngine:
         self._inputs = InputProcessor(
             tokenizer, chat_encoder, self._token_capacity(), executor.capacity.vocabulary_size
         )
+        plan = executor.resolved_plan
         self._scheduler = make_scheduler(
-            config.scheduler, cache, self._observers, clock, resources.sequence_states(executor)
+            config.scheduler,
+            cache,
+            self._observers,
+            clock,
+            resources.sequence_states(executor),
+            StepPace(plan.work if plan else UNIFORM_WORK),
         )
         self._steps = StepLoop(
             scheduler=self._scheduler,

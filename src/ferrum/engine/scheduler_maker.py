@@ -10,6 +10,7 @@ from ferrum.cache.sequence_states import SequenceStates
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.events import Observers
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
+from ferrum.scheduling.step_pace import StepPace
 
 
 class SchedulerMaker(Protocol):
@@ -22,4 +23,5 @@ class SchedulerMaker(Protocol):
         observers: Observers,
         clock: Callable[[], float],
         states: SequenceStates | None,
+        pace: StepPace,
     ) -> ContinuousBatchScheduler: ...

@@ -215,6 +215,8 @@ class StepLoop:
             planned = self._clock()
             outcome = self._runner.run(plan)
             ran = self._clock()
+            if outcome.is_whole:
+                self._scheduler.learn(plan.parts, ran - planned)
             self._apply(outcome)
             # Before anybody is woken, so that whoever has an answer finds its step counted.
             self._note_step(plan, planned - started, ran - planned, self._clock() - ran)

@@ -19,12 +19,14 @@ _log = logging.getLogger("ferrum.engine")
 class StepOutcome:
     """The parts that were computed with the tokens chosen for them, and the requests that failed.
 
-    A part in neither was given up (an aborted step) and is planned again.
+    A part in neither was given up (an aborted step) and is planned again. ``is_whole``: one step computed
+    all.
     """
 
     parts: tuple[SequencePart, ...]
     tokens: tuple[SampledToken, ...]
     failures: Mapping[str, FerrumError] = field(default_factory=dict)
+    is_whole: bool = False
 
 
 class StepRunner:
@@ -38,7 +40,7 @@ class StepRunner:
 
     def run(self, plan: StepPlan) -> StepOutcome:
         try:
-            return StepOutcome(plan.parts, self._execute(plan))
+            return StepOutcome(plan.parts, self._execute(plan), is_whole=True)
         except StepAborted:
             return StepOutcome((), ())
         except Exception as error:

@@ -9,6 +9,7 @@ from typing import Protocol
 from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.block_store import BlockStore
 from ferrum.core.step import StepPlan, StepResult
+from ferrum.plan.plan_work import UNIFORM_WORK, PlanWork
 
 
 class ResourceAuthority(StrEnum):
@@ -41,10 +42,14 @@ class ExecutorCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModelPlan:
-    """The plan an executor really runs: its identity (plan hash, weights digest, numerics id) and KV size."""
+    """The plan an executor really runs: its identity (plan hash, weights digest, numerics id) and KV size.
+
+    ``work`` is what its steps read and compute, for predicting how long they take.
+    """
 
     identity: str
     kv_bytes_per_token: int
+    work: PlanWork = UNIFORM_WORK
 
 
 class Executor(Protocol):

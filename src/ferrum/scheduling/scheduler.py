@@ -14,16 +14,20 @@ from ferrum.core.config import SchedulerConfig
 from ferrum.core.errors import QueueFull, ResourceExhausted
 from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted
 from ferrum.core.step import SampledToken, SequencePart, StepPlan
+from ferrum.plan.plan_work import UNIFORM_WORK
 from ferrum.scheduling.block_promises import BlockPromises
 from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
+from ferrum.scheduling.prefill_shares import PrefillShares
 from ferrum.scheduling.prefix_rendezvous import PrefixRendezvous
 from ferrum.scheduling.sequence import Sequence, SequenceSpec
+from ferrum.scheduling.step_pace import StepPace
 from ferrum.scheduling.token_budget import TokenBudget
 from ferrum.scheduling.waiting_queue import WaitingQueue
 
 
 class ContinuousBatchScheduler:
-    """One StepPlan per iteration: decodes, then admission, then chunked prefill in the rest of the budget.
+    """One StepPlan per iteration: decodes, then admission, then chunked prefill in the rest of the budgets of
+    tokens and time.
 
     Requests are admitted in the order of their tickets, when the KV room promised to them is there. A request
     that outgrows its promise when nothing is left preempts the youngest running one, which keeps its
@@ -39,8 +43,11 @@ class ContinuousBatchScheduler:
         observers: Observers | None = None,
         clock: Callable[[], float] = time.monotonic,
         states: SequenceStates | None = None,
+        pace: StepPace | None = None,
     ) -> None:
         self._config = config
+        self._pace = pace or StepPace(UNIFORM_WORK)
+        self._prefill_shares = PrefillShares(config, self._pace)
         self._cache = cache
         self._states = states
         self._observers = observers or Observers()
@@ -95,8 +102,12 @@ class ContinuousBatchScheduler:
         budget = TokenBudget(self._config.max_num_batched_tokens)
         parts = self._decode_parts(budget)
         self._admit_waiting()
-        parts += self._prefill_parts(self._prefill_budget(budget, beside_decodes=len(parts)))
+        parts += self._prefill_parts(budget, decodes=parts)
         return StepPlan(tuple(parts)) if parts else None
+
+    def learn(self, parts: tuple[SequencePart, ...], seconds: float) -> None:
+        """A step of ``parts`` took ``seconds``; the next ones are planned by it."""
+        self._pace.learn(parts, seconds)
 
     def commit(self, parts: Iterable[SequencePart], tokens: Iterable[SampledToken]) -> None:
         """Notes what was computed and chosen. Planned parts that are not among ``parts`` stay to be done."""
@@ -204,27 +215,12 @@ class ContinuousBatchScheduler:
         explanation = self._cache.explain_prefix(sequence.scope, sequence.token_ids)
         return CacheUse(match.num_tokens, explanation)
 
-    def _prefill_budget(self, budget: TokenBudget, beside_decodes: int) -> TokenBudget:
-        if not beside_decodes:
-            return budget
-        return TokenBudget(min(budget.remaining, self._config.active_decode_prefill_chunk))
-
-    def _prefill_parts(self, budget: TokenBudget) -> list[SequencePart]:
-        """Half of the budget to the oldest, so that nobody starves; the rest to those nearest their end."""
+    def _prefill_parts(self, budget: TokenBudget, decodes: list[SequencePart]) -> list[SequencePart]:
         prefilling = [sequence for sequence in self._running if not sequence.is_decoding]
         if not prefilling:
             return []
-        oldest = prefilling[0]
-        kept = TokenBudget(budget.take((budget.remaining + 1) // 2))
-        chunks = {oldest: kept.take(self._chunk_limit(oldest))}
-        budget.remaining += kept.remaining
-        for sequence in sorted(prefilling, key=lambda waiting: waiting.num_remaining_tokens):
-            taken = chunks.get(sequence, 0)
-            chunks[sequence] = taken + budget.take(self._chunk_limit(sequence) - taken)
+        chunks = self._prefill_shares.divide(prefilling, budget.remaining, decodes)
         return [self._part(sequence, chunk) for sequence, chunk in chunks.items() if chunk]
-
-    def _chunk_limit(self, sequence: Sequence) -> int:
-        return min(sequence.num_remaining_tokens, self._config.prefill_chunk_tokens)
 
     def _part(self, sequence: Sequence, num_tokens: int) -> SequencePart:
         table = self._cache.grow(sequence.request_id, sequence.num_computed_tokens + num_tokens)

@@ -8,10 +8,11 @@ import pytest
 
 from ferrum.bench.floor import Ceilings, floor_of
 from ferrum.bench.operation_profile import CHOICE, ROPE_TABLES, ProfileLine, profile_lines
-from ferrum.bench.step_work import StepRows, WorkPart, step_work
+from ferrum.bench.step_work import StepRows, step_work
 from ferrum.models.architectures import build_plan
 from ferrum.plan.executable_plan import ExecutablePlan
 from ferrum.plan.lowering import lower
+from ferrum.plan.work_part import WorkPart
 from ferrum.weights.checkpoint import open_checkpoint
 from ferrum.weights.tensor_types import TensorType
 from tiny_models import write_tiny_gemma3, write_tiny_llama

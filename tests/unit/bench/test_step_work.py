@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrum.bench.step_work import StepRows, WorkPart, step_work
+from ferrum.bench.step_work import StepRows, step_work
 from ferrum.models.architectures import build_plan
 from ferrum.plan.cost import plan_cost
 from ferrum.plan.model_plan import ModelPlan
+from ferrum.plan.work_part import WorkPart
 from ferrum.weights.checkpoint import open_checkpoint
 from ferrum.weights.tensor_types import TensorType
 from tiny_models import write_tiny_gemma3, write_tiny_llama

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ferrum.cache.block_pool import BlockPool
 from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.prefix_cache import PrefixCache
@@ -9,7 +11,7 @@ from ferrum.core.config import SchedulerConfig
 from ferrum.core.events import Event, Observers
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.sampling_params import SamplingParams
-from ferrum.core.step import StepPlan
+from ferrum.core.step import SampledToken, SequencePart, StepPlan
 from ferrum.execution.executor import ExecutorCapacity
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 from ferrum.scheduling.sequence import SequenceSpec
@@ -69,14 +71,17 @@ class SchedulerDriver:
         plan = self.scheduler.schedule()
         if plan is None:
             return None
-        result = self.executor.execute(plan)
-        self.scheduler.commit(plan.parts, result.tokens)
-        for token in result.tokens:
+        self.take(plan.parts, self.executor.execute(plan).tokens)
+        return plan
+
+    def take(self, parts: Sequence[SequencePart], tokens: Sequence[SampledToken]) -> None:
+        """What a step computed and chose; requests that have all their tokens end."""
+        self.scheduler.commit(parts, tokens)
+        for token in tokens:
             output = self.outputs[token.request_id]
             output.append(token.token_id)
             if len(output) == self.specs[token.request_id].max_tokens:
                 self._finish(token.request_id)
-        return plan
 
     def run(self, most_steps: int = 2000) -> list[StepPlan]:
         plans = []

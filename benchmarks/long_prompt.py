@@ -1,0 +1,101 @@
+"""What a long prompt does to streams that are being written, and they to it.
+
+    python benchmarks/long_prompt.py smollm2:135m
+
+Eight streams decode; then a prompt of 8,000 random tokens arrives. Prints the gaps between the streams'
+tokens before and while it is computed, and its time to first token beside the same alone. The largest gap is
+that of the machine, too: whatever else it does shows there, so the 99th percentile is printed with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+from itertools import pairwise
+
+from ferrum.assembly.model_loading import LoadOptions
+from ferrum.assembly.start_model import start_model
+from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.request import InferenceRequest, TokenPrompt
+from ferrum.core.sampling_params import SamplingParams
+from ferrum.engine.engine import ContinuousBatchEngine
+from ferrum.weights.progress_reporter import SilentReporter
+
+SETTLE_S = 2.0
+
+
+class Experiment:
+    """The streams of one engine. Mutable: prompts are drawn one after the other."""
+
+    def __init__(self, engine: ContinuousBatchEngine, num_streams: int, prompt_tokens: int) -> None:
+        self._engine = engine
+        self._num_streams = num_streams
+        self._prompt_tokens = prompt_tokens
+        self._draw = random.Random(3)
+        self._num_requests = 0
+
+    async def first_token_s(self) -> float:
+        """Seconds to the first token of a fresh long prompt."""
+        began = time.perf_counter()
+        async with await self._engine.open_stream(self._request(self._prompt_tokens, 1)) as stream:
+            await anext(stream)
+        return time.perf_counter() - began
+
+    async def run(self) -> None:
+        await self.first_token_s()
+        alone = statistics.median([await self.first_token_s() for _ in range(3)])
+        times: list[list[float]] = [[] for _ in range(self._num_streams)]
+        streams = [asyncio.create_task(self._decode(each)) for each in times]
+        while not all(times):
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(SETTLE_S)
+        arrived = time.perf_counter()
+        beside = await self.first_token_s()
+        ended = time.perf_counter()
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+        gaps = [pair for each in times for pair in pairwise(each)]
+        before = [b - a for a, b in gaps if arrived - SETTLE_S / 2 < a and b < arrived]
+        during = sorted(b - a for a, b in gaps if b > arrived and a < ended)
+        usual = statistics.median(before)
+        middle, late, largest = statistics.median(during), during[int(0.99 * len(during))], during[-1]
+        print(f"first token: alone {alone:.2f} s, beside {beside:.2f} s: {beside / alone:.2f} times")
+        print(
+            f"gaps: median before {usual * 1e3:.1f} ms; meanwhile median {middle * 1e3:.1f} "
+            f"({middle / usual:.1f} times), p99 {late * 1e3:.1f} ({late / usual:.1f}), "
+            f"largest {largest * 1e3:.1f} ({largest / usual:.1f})"
+        )
+
+    async def _decode(self, times: list[float]) -> None:
+        async with await self._engine.open_stream(self._request(64, 4000)) as stream:
+            async for _ in stream:
+                times.append(time.perf_counter())
+
+    def _request(self, prompt_tokens: int, max_tokens: int) -> InferenceRequest:
+        self._num_requests += 1
+        ids = tuple(self._draw.randrange(1000, 40_000) for _ in range(prompt_tokens))
+        sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+        return InferenceRequest(f"request{self._num_requests}", TokenPrompt(ids), sampling)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument("model")
+    arguments.add_argument("--streams", type=int, default=8)
+    arguments.add_argument("--prompt-tokens", type=int, default=8000)
+    arguments.add_argument("--stretch", type=float, default=SchedulerConfig().max_decode_stretch)
+    given = arguments.parse_args()
+    config = EngineConfig(scheduler=SchedulerConfig(max_decode_stretch=given.stretch))
+    engine = start_model(given.model, LoadOptions(engine=config), SilentReporter()).engine
+    try:
+        asyncio.run(Experiment(engine, given.streams, given.prompt_tokens).run())
+    finally:
+        engine.close(0.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""How long a step will take: the work that the plan foresees, at rates learned from the steps that ran.
+
+Nothing here touches a token: results do not depend on how prompts are cut into chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ferrum.core.step import SequencePart
+from ferrum.plan.plan_work import PlanWork, Work
+from ferrum.plan.work_part import WorkPart
+from ferrum.scheduling.work_rates import WorkRates
+
+# Of a step's time, what its prompts took at least, however long its decodes were thought to take.
+_LEAST_SHARE = 0.1
+
+
+class StepPace:
+    """Predicts seconds of steps. Mutated by ``learn``, on the thread that runs the steps.
+
+    Decodes wait for memory and prompts for arithmetic, so each have rates of their own: steps that only
+    decode teach the former, and what other steps take longer than their decodes would teaches the latter.
+    """
+
+    def __init__(self, work: PlanWork) -> None:
+        self._work = work
+        self._decodes = WorkRates()
+        self._prompts = WorkRates()
+
+    def predict_decodes(self, parts: Sequence[SequencePart]) -> float:
+        """Seconds of a step of decodes alone; 0 for none."""
+        return self._decodes.predict(self._work_of(parts)) if parts else 0.0
+
+    @property
+    def base_s(self) -> float:
+        """Seconds that a step without decodes takes before its first prompt token."""
+        return self._prompts.predict(Work(self._work.weight_bytes, 0, 0, 0))
+
+    def predict_chunk(self, start: int, num_tokens: int) -> float:
+        """Seconds that a chunk of a prompt from position ``start`` on adds to a step."""
+        work = self._work.of((WorkPart(start, num_tokens),), num_outputs=0)
+        return self._prompts.predict(work._replace(weight_bytes=0))
+
+    def tokens_within(self, seconds: float, start: int, most: int) -> int:
+        """The longest chunk from position ``start`` on that adds no more than ``seconds``, up to ``most``."""
+        if self.predict_chunk(start, most) <= seconds:
+            return most
+        fits, too_long = 0, most
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            if self.predict_chunk(start, middle) <= seconds:
+                fits = middle
+            else:
+                too_long = middle
+        return fits
+
+    def learn(self, parts: Sequence[SequencePart], seconds: float) -> None:
+        """A step of ``parts`` took ``seconds``."""
+        if seconds <= 0.0:
+            return
+        decodes = [part for part in parts if is_decode(part)]
+        if len(decodes) == len(parts):
+            self._decodes.learn(self._work_of(decodes), seconds)
+            return
+        work = self._work_of([part for part in parts if not is_decode(part)])
+        if not decodes:
+            self._prompts.learn(work, seconds)
+        elif self._decodes.has_learned:
+            rest = max(seconds - self.predict_decodes(decodes), seconds * _LEAST_SHARE)
+            self._prompts.learn(work._replace(weight_bytes=0), rest)
+
+    def _work_of(self, parts: Sequence[SequencePart]) -> Work:
+        num_outputs = sum(part.sampling is not None for part in parts)
+        return self._work.of(_work_parts(parts), num_outputs)
+
+
+def is_decode(part: SequencePart) -> bool:
+    """Whether a part computes one token and chooses the next; so does the end of some prompts, as cheaply."""
+    return len(part.token_ids) == 1 and part.sampling is not None
+
+
+def _work_parts(parts: Iterable[SequencePart]) -> Iterable[WorkPart]:
+    return (WorkPart(part.start_position, len(part.token_ids)) for part in parts)
