@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from ferrum.assembly.default_components import default_registry
 from ferrum.assembly.hugging_face_model import load_hugging_face_model, measure_cache
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import RunningModel, start_model
-from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.config import EngineConfig, KvCacheConfig, SchedulerConfig
 from ferrum.core.errors import UnsupportedModel
 from ferrum.core.request import InferenceRequest, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
@@ -124,7 +125,7 @@ def _prompts(count: int) -> list[tuple[int, ...]]:
     return [tuple(torch.randint(0, 256, (length,), generator=generator).tolist()) for length in lengths]
 
 
-def _requests(prompts: Sequence[tuple[int, ...]], num_tokens: int) -> list[InferenceRequest]:
+def _requests(prompts: Sequence[tuple[int, ...]], num_tokens: int | None) -> list[InferenceRequest]:
     sampling = SamplingParams(temperature=0.0, max_tokens=num_tokens)
     return [InferenceRequest(f"r{i}", TokenPrompt(prompt), sampling) for i, prompt in enumerate(prompts)]
 
@@ -164,13 +165,16 @@ async def test_a_cancelled_request_leaves_the_others_alone(folder: Path, running
 
 def test_prompts_in_chunks_and_preemption_give_the_same_tokens(llama_folder: Path) -> None:
     scheduler = SchedulerConfig(prefill_chunk_tokens=7, expected_output_tokens=1)
-    config = EngineConfig(max_model_len=CONTEXT, scheduler=scheduler)
+    config = EngineConfig(max_model_len=CONTEXT, scheduler=scheduler, kv_cache=KvCacheConfig(num_blocks=8))
     options = _options(llama_folder, config)
     running = start_model(str(llama_folder), options, SilentReporter(), executor="transformers")
     prompts = _prompts(6)
-    results = running.engine.generate(_requests(prompts, 40))
-    expected = [_generated(llama_folder, prompt, 40) for prompt in prompts]
+    # Without a limit of its own a request is promised little room, and grows out of it.
+    results = running.engine.generate(_requests(prompts, None))
+    expected = [_generated(llama_folder, prompt, CONTEXT - len(prompt)) for prompt in prompts]
     assert [result.token_ids for result in results] == expected
+    (preemptions,) = re.findall(r"^\S*preemptions_total ([0-9.]+)$", running.engine.metrics(), re.MULTILINE)
+    assert float(preemptions) > 0
     running.engine.close()
 
 

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from ferrum.assembly.component_config import ComponentConfig
 from ferrum.assembly.component_registry import ComponentMetadata, ComponentRegistry, FunctionFactory
-from ferrum.assembly.hugging_face_model import HuggingFaceModel
 from ferrum.assembly.layer_split import PLAN
 from ferrum.assembly.loaded_model import LoadedModel
 from ferrum.assembly.model_loading import PlanModel
@@ -21,7 +20,6 @@ from ferrum.engine.engine import EngineTokenizer
 from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.execution.executor import Executor
 from ferrum.execution.plan_executor import PlanExecutor
-from ferrum.execution.transformers_executor import TransformersExecutor
 from ferrum.runtimes.protocol import LogitsDetail
 from ferrum.sampling.sampler import GreedySampler, MultinomialSampler, Sampler
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
@@ -134,6 +132,10 @@ def _llm(config: ComponentConfig) -> Executor:
 
 
 def _transformers(config: ComponentConfig) -> Executor:
+    # The rare road is imported when it is taken.
+    from ferrum.assembly.hugging_face_model import HuggingFaceModel
+    from ferrum.execution.transformers_executor import TransformersExecutor
+
     model = _model_of(config, "executor")
     if not isinstance(model, HuggingFaceModel):
         raise InvalidConfig("executor", "'transformers' runs Hugging Face folders, and this is another model")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ferrum.assembly.hugging_face_model import load_hugging_face_model
 from ferrum.assembly.loaded_model import LoadedModel
 from ferrum.assembly.model_loading import LoadOptions, load_model
 from ferrum.core.errors import UnknownComponent
@@ -15,9 +14,17 @@ ModelLoader = Callable[[str, LoadOptions, ProgressReporter], LoadedModel]
 PLAN_EXECUTOR = "llm"
 TRANSFORMERS_EXECUTOR = "transformers"
 
+
+def _load_hugging_face_model(argument: str, options: LoadOptions, reporter: ProgressReporter) -> LoadedModel:
+    # The rare road is imported when it is taken.
+    from ferrum.assembly.hugging_face_model import load_hugging_face_model
+
+    return load_hugging_face_model(argument, options, reporter)
+
+
 MODEL_LOADERS: Mapping[str, ModelLoader] = {
     PLAN_EXECUTOR: load_model,
-    TRANSFORMERS_EXECUTOR: load_hugging_face_model,
+    TRANSFORMERS_EXECUTOR: _load_hugging_face_model,
 }
 
 

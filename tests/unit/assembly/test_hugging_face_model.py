@@ -220,4 +220,5 @@ def test_a_folder_of_safetensors_says_what_runs_it(tmp_path: Path) -> None:
 def test_an_executor_that_runs_no_models_is_unknown(tmp_path: Path) -> None:
     with pytest.raises(UnknownComponent, match="no executor named 'vllm'; there are: llm, transformers"):
         start_model("m", _options(tmp_path), SilentReporter(), executor="vllm")
-    assert find_loader("transformers") is load_hugging_face_model
+    with pytest.raises(ModelNotFound, match="takes a folder"):
+        find_loader("transformers")("m", _options(tmp_path), SilentReporter())
