@@ -20,6 +20,7 @@ LAYERS = {
     "engine": 5,
     "assembly": 6,
     "environment": 1,
+    "evidence": 1,
     "llm": 6.5,
     "server": 7,
     "bench": 7,

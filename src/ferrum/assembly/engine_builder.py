@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from ferrum.assembly.component_config import ComponentConfig
 from ferrum.assembly.component_making import make_for_model, make_without_model
 from ferrum.assembly.component_registry import ComponentRegistry
 from ferrum.assembly.default_components import default_registry
+from ferrum.assembly.engine_facts import engine_facts
 from ferrum.assembly.layer_split import read_layer_split
 from ferrum.assembly.loaded_model import LoadedModel
 from ferrum.assembly.model_loaders import MODEL_LOADERS
@@ -22,10 +24,11 @@ from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.recurrent_state import RecurrentStateManager
 from ferrum.core.config import EngineConfig
 from ferrum.core.errors import InvalidConfig, UnknownComponent
-from ferrum.core.events import Observer
+from ferrum.core.events import Observer, Observers, StartUpPrepared
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.engine.engine import ContinuousBatchEngine, EngineTokenizer
 from ferrum.engine.input_processor import ChatEncoder
+from ferrum.evidence.open_evidence import EngineFacts, open_evidence
 from ferrum.execution.executor import Executor
 from ferrum.sampling.sampler import Sampler
 from ferrum.weights.progress_reporter import SilentReporter
@@ -118,12 +121,15 @@ class EngineBuilder:
         refuse_draft(read_draft(components, self.resolve_name("executor")))
         components = self._load_model(components)
         tokenizer, executor = self._make_parts(components)
+        observers = list(self.observers)
         try:
-            engine = self._compose(components, tokenizer, executor)
+            observers += open_evidence(self._facts(components, executor))
+            engine = self._compose(components, tokenizer, executor, observers)
         except BaseException:
             executor.close()
+            Observers(observers).close()
             raise
-        return _start(engine, executor)
+        return _start(engine, executor, Observers(observers))
 
     @property
     def is_model_mode(self) -> bool:
@@ -193,8 +199,17 @@ class EngineBuilder:
             raise InvalidConfig("sampler", "a pre-built executor brings its own; give it the sampler instead")
         return self.executor
 
+    def _facts(self, components: ComponentConfig, executor: Executor) -> EngineFacts:
+        sources, path = self.model_sources, components.get_string_option("model_path")
+        name = type(executor).__name__ if self.executor is not None else self.resolve_name("executor")
+        return engine_facts(components, path if sources is None else sources.argument, name, executor)
+
     def _compose(
-        self, components: ComponentConfig, tokenizer: EngineTokenizer, executor: Executor
+        self,
+        components: ComponentConfig,
+        tokenizer: EngineTokenizer,
+        executor: Executor,
+        observers: Sequence[Observer],
     ) -> ContinuousBatchEngine:
         def make_kv_cache() -> CacheManager:
             with_capacity = replace(components, capacity=executor.capacity)
@@ -213,7 +228,7 @@ class EngineBuilder:
                 components.engine.recurrent_state_max_slots,
             ),
             make_scheduler=self.registry.schedulers.get("continuous").create(components),
-            observers=self.observers,
+            observers=observers,
         )
 
     def _resource_overrides(self, config: EngineConfig) -> ResourceOverrides:
@@ -241,10 +256,12 @@ def _with_model(components: ComponentConfig, model: LoadedModel) -> ComponentCon
     return replace(components, model=model, engine=model.memory.applied_to(components.engine))
 
 
-def _start(engine: ContinuousBatchEngine, executor: Executor) -> ContinuousBatchEngine:
+def _start(engine: ContinuousBatchEngine, executor: Executor, observers: Observers) -> ContinuousBatchEngine:
     """Runs the executor's start-up check once; the engine is handed out only when it passed."""
+    started = time.monotonic()
     try:
         executor.prepare_startup()
+        observers.on(StartUpPrepared(time.monotonic() - started))
     except BaseException:
         _shut_down(engine.close)
         raise

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from ferrum.core.errors import InvalidConfig
+from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
 
 _Config = TypeVar("_Config")
@@ -99,6 +101,7 @@ class EngineConfig:
     spec_draft             a draft model to speculate with; None = none
     spec_n                 tokens that the draft proposes in each step
     scheduler, kv_cache    see SchedulerConfig and KvCacheConfig
+    evidence               what is written down of what the engine does; see EvidenceConfig
     """
 
     max_model_len: int | None = None
@@ -116,6 +119,7 @@ class EngineConfig:
     spec_n: int = 4
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     kv_cache: KvCacheConfig = field(default_factory=KvCacheConfig)
+    evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
 
     def __post_init__(self) -> None:
         _require_optional_count("max_model_len", self.max_model_len)
@@ -158,8 +162,8 @@ def _from_mapping(kind: type[_Config], values: Mapping[str, Any], prefix: str) -
             if not isinstance(value, Mapping):
                 raise InvalidConfig(name, f"must be a table of settings, not {value!r}")
             value = _from_mapping(hints[key], value, prefix=f"{name}.")
-        if hints[key] is KvDtype and value in list(KvDtype):
-            value = KvDtype(value)
+        if isinstance(hints[key], type) and issubclass(hints[key], StrEnum) and value in list(hints[key]):
+            value = hints[key](value)
         arguments[key] = value
     return kind(**arguments)
 

@@ -16,6 +16,7 @@ FerrumError
 ├── QueueFull                  bounded waiting queue; try later
 ├── ResourceExhausted          a finite resource (KV blocks, slots, memory) ran out
 ├── UnusableSavedPrefix        a file of a saved prefix that cannot be written, read or used here
+├── UnusableBundle             a replay bundle that is damaged, or belongs to another model
 ├── EngineClosed               submitted while the engine is shutting down
 ├── RequestCancelled           the caller went away or cancelled
 └── InternalError              our own bug, reported instead of hidden
@@ -169,6 +170,16 @@ class UnusableSavedPrefix(FerrumError):
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
         self.path = path
+        self.problem = problem
+
+
+class UnusableBundle(FerrumError):
+    """The replay bundle in the folder ``path`` cannot be used: ``file`` in it is missing or wrong."""
+
+    def __init__(self, path: str, file: str, problem: str) -> None:
+        super().__init__(f"{path}: {file} {problem}")
+        self.path = path
+        self.file = file
         self.problem = problem
 
 

@@ -1,6 +1,7 @@
 """What happens in the engine, as values, and who may watch.
 
-The engine owns no counters and writes no files: it tells its observers. Times are seconds.
+The engine owns no counters and writes no files: it tells its observers. Events are few and always told;
+details (core/details.py) are many and told only to those who want them. Times are seconds.
 """
 
 from __future__ import annotations
@@ -8,11 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from ferrum.core.details import Detail
 from ferrum.core.request import FinishReason
 
 _log = logging.getLogger("ferrum.events")
+
+
+@dataclass(frozen=True, slots=True)
+class StartUpPrepared:
+    """The executor proved that a step works; the engine may be handed out. Exactly one for each engine."""
+
+    duration_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,8 @@ class OutstandingAtClose:
 
 
 Event = (
-    RequestSubmitted
+    StartUpPrepared
+    | RequestSubmitted
     | RequestRejected
     | RequestQueued
     | RequestAdmitted
@@ -131,16 +141,52 @@ class Observer(Protocol):
     def on(self, event: Event) -> None: ...
 
 
+@runtime_checkable
+class DetailObserver(Observer, Protocol):
+    """An observer that also wants what is costly to build, and to know when no more will come."""
+
+    def on_detail(self, detail: Detail) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Observers:
-    """Tells every observer; one that raises is logged and left out from then on, so it cannot hurt."""
+    """Tells every observer; one that raises is logged and left out from then on, so it cannot hurt.
+
+    ``wants_details``: somebody takes details; while nobody does, whoever could build one leaves it.
+    """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
+        self._detailed = tuple(each for each in self._observers if isinstance(each, DetailObserver))
+        self.wants_details = bool(self._detailed)
 
     def on(self, event: Event) -> None:
         for observer in self._observers:
             try:
                 observer.on(event)
             except Exception:
-                _log.exception("observer %r failed on %r and is left out from now on", observer, event)
-                self._observers = tuple(other for other in self._observers if other is not observer)
+                self._leave_out(observer, event)
+
+    def on_detail(self, detail: Detail) -> None:
+        for observer in self._detailed:
+            try:
+                observer.on_detail(detail)
+            except Exception:
+                self._leave_out(observer, detail)
+
+    def close(self) -> None:
+        """Nothing more will come: those who write finish what they have, in the order they were given."""
+        self.wants_details = False
+        detailed, self._detailed = self._detailed, ()
+        for observer in detailed:
+            try:
+                observer.close()
+            except Exception:
+                _log.exception("observer %r failed when it was closed", observer)
+
+    def _leave_out(self, observer: Observer, event: Event | Detail) -> None:
+        _log.exception("observer %r failed on %r and is left out from now on", observer, type(event).__name__)
+        self._observers = tuple(other for other in self._observers if other is not observer)
+        self._detailed = tuple(other for other in self._detailed if other is not observer)
+        self.wants_details = bool(self._detailed)

@@ -69,7 +69,7 @@ class Lease:
     def __del__(self) -> None:
         # A constructor that failed leaves no state behind.
         if getattr(self, "_state", LeaseState.RELEASED) in (LeaseState.RESERVED, LeaseState.COMMITTED):
-            self._ledger.record_dropped_lease()
+            self._ledger.record_dropped_lease(self.owner, self.resource, self.amount)
             warnings.warn(
                 f"{self.owner} dropped a lease of {self.amount} {self.resource} while {self._state.value}",
                 ResourceWarning,

@@ -6,50 +6,31 @@ It knows names and amounts only, never what a resource is.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import replace
 
+from ferrum.core.ledger_entries import LeaseDropped, LedgerWatch, OwnerClosed, ResourceAction, ResourceMoved
+from ferrum.core.owner_summary import OwnerSummary, ResourceCounts
 
-@dataclass(frozen=True, slots=True)
-class ResourceCounts:
-    """The life of one resource under one owner, in its units. ``underflow``: returned but never held."""
-
-    resource: str
-    reserved: int
-    committed: int
-    released: int
-    rolled_back: int
-    underflow: int = 0
-
-    @property
-    def outstanding(self) -> int:
-        """Units still held: what was taken and not yet returned, never below zero."""
-        return max(0, max(self.reserved, self.committed) - self.released - self.rolled_back)
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerSummary:
-    """Everything one owner held, as its account closes; sorted by resource."""
-
-    owner: str
-    resources: tuple[ResourceCounts, ...]
-
-    @property
-    def outstanding(self) -> dict[str, int]:
-        """The resources that were not returned, with their amounts."""
-        return {counts.resource: counts.outstanding for counts in self.resources if counts.outstanding}
+_COUNTED_AS = {
+    ResourceAction.RESERVE: "reserved",
+    ResourceAction.COMMIT: "committed",
+    ResourceAction.RELEASE: "released",
+    ResourceAction.ROLLBACK: "rolled_back",
+}
 
 
 class _Account:
     """Running numbers of one (owner, resource)."""
 
-    __slots__ = ("committed", "released", "reserved", "rolled_back", "underflow")
+    __slots__ = ("committed", "released", "reserved", "resource", "rolled_back", "underflow")
 
-    def __init__(self) -> None:
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
         self.reserved = self.committed = self.released = self.rolled_back = self.underflow = 0
 
-    def counts(self, resource: str) -> ResourceCounts:
+    def counts(self) -> ResourceCounts:
         return ResourceCounts(
-            resource, self.reserved, self.committed, self.released, self.rolled_back, self.underflow
+            self.resource, self.reserved, self.committed, self.released, self.rolled_back, self.underflow
         )
 
     def note_underflow(self) -> int:
@@ -62,55 +43,74 @@ class LifecycleLedger:
     """Counts reserve, commit, release and rollback per owner and resource. Any thread may call it.
 
     A return of more than was taken is an underflow: it is counted, reported by the call, and never hides an
-    outstanding unit of another resource.
+    outstanding unit of another resource. Somebody may watch; while nobody does, nothing is told.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant: a lease that the garbage collector destroys may come while another one is counted.
+        self._lock = threading.RLock()
+        self._watch: LedgerWatch | None = None
         self._accounts: dict[str, dict[str, _Account]] = {}
         self._num_underflows = 0
         self._num_dropped_leases = 0
 
+    def watch(self, watch: LedgerWatch) -> None:
+        """From now on ``watch`` hears every movement, in order and under the ledger's lock: must be quick."""
+        self._watch = watch
+
     def reserve(self, owner: str, resource: str, amount: int = 1) -> None:
         """Takes ``amount`` units (at least 1) for ``owner``, to be committed or rolled back."""
         with self._lock:
-            self._account(owner, resource, amount).reserved += amount
+            account = self._account(owner, resource, amount)
+            account.reserved += amount
+            self._tell(ResourceAction.RESERVE, owner, account, amount)
 
     def commit(self, owner: str, resource: str, amount: int = 1) -> None:
         """Confirms ``amount`` reserved units: from now on they are released, not rolled back."""
         with self._lock:
-            self._account(owner, resource, amount).committed += amount
+            account = self._account(owner, resource, amount)
+            account.committed += amount
+            self._tell(ResourceAction.COMMIT, owner, account, amount)
 
     def release(self, owner: str, resource: str, amount: int = 1) -> int:
         """Returns ``amount`` committed units; the answer is the underflow, 0 when all is right."""
         with self._lock:
             account = self._account(owner, resource, amount)
             account.released += amount
-            return self._check_underflow(account)
+            underflow = self._check_underflow(account)
+            self._tell(ResourceAction.RELEASE, owner, account, amount, underflow)
+            return underflow
 
     def rollback(self, owner: str, resource: str, amount: int = 1) -> int:
         """Returns ``amount`` reserved units that were never committed; the answer is the underflow."""
         with self._lock:
             account = self._account(owner, resource, amount)
             account.rolled_back += amount
-            return self._check_underflow(account)
+            underflow = self._check_underflow(account)
+            self._tell(ResourceAction.ROLLBACK, owner, account, amount, underflow)
+            return underflow
 
-    def record_dropped_lease(self) -> None:
+    def record_dropped_lease(self, owner: str, resource: str, amount: int) -> None:
         """Notes that a lease was destroyed without being consumed."""
         with self._lock:
             self._num_dropped_leases += 1
+            if self._watch is not None:
+                self._watch(LeaseDropped(owner, resource, amount))
 
     def close(self, owner: str) -> OwnerSummary:
         """Forgets ``owner`` and says what it held; an unknown owner held nothing."""
         with self._lock:
             accounts = self._accounts.pop(owner, {})
-        return OwnerSummary(owner, tuple(accounts[name].counts(name) for name in sorted(accounts)))
+            summary = OwnerSummary(owner, tuple(accounts[name].counts() for name in sorted(accounts)))
+            if self._watch is not None:
+                self._watch(OwnerClosed(summary))
+            return summary
 
     def outstanding(self) -> dict[str, dict[str, int]]:
         """Owner to resource to units still held; empty when everything has been returned."""
         with self._lock:
             held = {
-                owner: {name: account.counts(name).outstanding for name, account in accounts.items()}
+                owner: {name: account.counts().outstanding for name, account in accounts.items()}
                 for owner, accounts in self._accounts.items()
             }
         found = {owner: {name: n for name, n in names.items() if n} for owner, names in held.items()}
@@ -132,9 +132,23 @@ class LifecycleLedger:
 
     def _account(self, owner: str, resource: str, amount: int) -> _Account:
         assert amount >= 1, f"{resource}: amounts are at least 1, not {amount}"
-        return self._accounts.setdefault(owner, {}).setdefault(resource, _Account())
+        return self._accounts.setdefault(owner, {}).setdefault(resource, _Account(resource))
 
     def _check_underflow(self, account: _Account) -> int:
         underflow = account.note_underflow()
         self._num_underflows += underflow > 0
         return underflow
+
+    def _tell(
+        self, action: ResourceAction, owner: str, account: _Account, amount: int, underflow: int = 0
+    ) -> None:
+        """What was just counted, for whoever watches."""
+        if self._watch is None:
+            return
+        after, field = account.counts(), _COUNTED_AS[action]
+        before = replace(after, **{field: getattr(after, field) - amount})
+        self._watch(
+            ResourceMoved(
+                owner, account.resource, action, amount, before.outstanding, after.outstanding, underflow
+            )
+        )

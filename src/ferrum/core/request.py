@@ -10,6 +10,7 @@ from typing import Any
 from ferrum.core.cache_use import CacheExplanation
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.core.token_trace import TokenTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class InferenceRequest:
 
     ``cache_salt``: computed prompts are shared only with requests of the same salt, so that their timing
     tells nothing to others; None = with all that have none. ``wants_cache_explanation``: the result says why
-    no more of the prompt was found in the cache (debugging).
+    no more of the prompt was found in the cache (debugging). ``wants_token_trace``: the result carries
+    evidence of its tokens.
     """
 
     request_id: str
@@ -60,6 +62,7 @@ class InferenceRequest:
     sampling: SamplingParams = SamplingParams()
     cache_salt: str | None = None
     wants_cache_explanation: bool = False
+    wants_token_trace: bool = False
 
     def __post_init__(self) -> None:
         """Raises InvalidRequest for a salt that is no text, or an empty one."""
@@ -104,6 +107,7 @@ class InferenceResult:
     seed: int
     logit_digests: tuple[int, ...] = ()
     cache_explanation: CacheExplanation | None = None
+    token_trace: TokenTrace | None = None
 
 
 @dataclass(frozen=True, slots=True)

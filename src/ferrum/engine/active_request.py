@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ferrum.engine.delivery import Outlet
+from ferrum.core.errors import FerrumError
+from ferrum.core.request import FinishReason, Prompt
+from ferrum.core.request_record import RequestRecord
+from ferrum.engine.delivery import End, Outlet
 from ferrum.engine.output_processor import RequestOutput
 from ferrum.scheduling.sequence import SequenceSpec
 
@@ -10,20 +13,35 @@ from ferrum.scheduling.sequence import SequenceSpec
 class ActiveRequest:
     """Ties a request's tokens, its growing answer and the place the answer goes. Times are monotonic seconds.
 
+    ``prompt`` is what the tokens were made of.
+
     Mutated by the engine's thread only.
     """
 
-    __slots__ = ("last_token_at", "outlet", "output", "spec", "submitted_at")
+    __slots__ = ("last_token_at", "outlet", "output", "prompt", "spec", "submitted_at")
 
     def __init__(
-        self, spec: SequenceSpec, output: RequestOutput, outlet: Outlet, submitted_at: float
+        self, spec: SequenceSpec, output: RequestOutput, outlet: Outlet, submitted_at: float, prompt: Prompt
     ) -> None:
         self.spec = spec
         self.output = output
         self.outlet = outlet
         self.submitted_at = submitted_at
+        self.prompt = prompt
         self.last_token_at: float | None = None
 
     @property
     def request_id(self) -> str:
         return self.spec.request_id
+
+    def record(self, end: End, duration_s: float) -> RequestRecord:
+        """All there is to know of the request, which ended with ``end``."""
+        return RequestRecord(
+            prompt=self.prompt,
+            prompt_ids=self.spec.prompt_ids,
+            sampling=self.spec.sampling,
+            max_tokens=self.spec.max_tokens,
+            result=self.output.result(FinishReason.ERROR) if isinstance(end, FerrumError) else end,
+            error=end if isinstance(end, FerrumError) else None,
+            duration_s=duration_s,
+        )

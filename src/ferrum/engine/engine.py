@@ -80,6 +80,8 @@ class ContinuousBatchEngine:
         self._end_ids = frozenset(tokenizer.eos_ids)
         self._metrics = EngineMetrics(self.status)
         self._observers = Observers((self._metrics, *observers))
+        if self._observers.wants_details:
+            cache.ledger.watch(self._observers.on_detail)
         self._inputs = InputProcessor(
             tokenizer, chat_encoder, self._token_capacity(), executor.capacity.vocabulary_size
         )
@@ -225,6 +227,7 @@ class ContinuousBatchEngine:
         self._workers.shutdown()
         atexit.unregister(self.close)
         self._executor.close()
+        self._observers.close()
 
     async def _accept(self, request: InferenceRequest, outlet: Outlet) -> ActiveRequest:
         submitted_at = self._clock()
@@ -259,7 +262,7 @@ class ContinuousBatchEngine:
         preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
         decoder = StreamDecoder(self._tokenizer, preceding_ids)
         output = RequestOutput(spec, self._end_ids, decoder, StopMatcher(request.sampling.stop))
-        active = ActiveRequest(spec, output, outlet, submitted_at)
+        active = ActiveRequest(spec, output, outlet, submitted_at, request.prompt)
         self._steps.submit(active)
         return active
 

@@ -60,6 +60,7 @@ class InputProcessor:
             seed=secrets.randbelow(MAX_SEED + 1) if seed is None else seed,
             scope=PrefixScope(salt=request.cache_salt),
             wants_cache_explanation=request.wants_cache_explanation,
+            wants_token_trace=request.wants_token_trace,
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:

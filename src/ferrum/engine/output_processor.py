@@ -9,6 +9,7 @@ from typing import Protocol
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken
+from ferrum.core.token_trace import TokenTrace, trace_tokens
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.tokenization.stop_strings import StopMatcher
 
@@ -69,7 +70,12 @@ class RequestOutput:
             seed=self._spec.seed,
             logit_digests=tuple(self._digests),
             cache_explanation=cache_use.explanation,
+            token_trace=self._trace() if self._spec.wants_token_trace else None,
         )
+
+    def _trace(self) -> TokenTrace:
+        spec = self._spec
+        return trace_tokens(spec.prompt_ids, self._token_ids, spec.sampling, spec.max_tokens, spec.seed)
 
     def flush(self) -> str:
         """Text still held back, for an answer that ends without a reason of its own."""

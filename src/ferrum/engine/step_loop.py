@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from ferrum.core.details import IterationRan, IterationSkipped
 from ferrum.core.errors import EngineClosed, FerrumError, InternalError
 from ferrum.core.events import (
     FirstToken,
@@ -220,6 +221,8 @@ class StepLoop:
             self._apply(outcome)
             # Before anybody is woken, so that whoever has an answer finds its step counted.
             self._note_step(plan, planned - started, ran - planned, self._clock() - ran)
+            if self._observers.wants_details:
+                self._tell_iteration(plan, outcome, planned - started, ran - planned, self._clock() - ran)
         self._post_office.flush()
 
     def _note_step(self, plan: StepPlan, schedule_s: float, execute_s: float, publish_s: float) -> None:
@@ -234,12 +237,20 @@ class StepLoop:
             )
         )
 
+    def _tell_iteration(
+        self, plan: StepPlan, outcome: StepOutcome, schedule_s: float, execute_s: float, publish_s: float
+    ) -> None:
+        snapshot, num_failed = self._scheduler.snapshot(), len(outcome.failures)
+        self._observers.on_detail(IterationRan(plan, num_failed, schedule_s, execute_s, publish_s, snapshot))
+
     def _plan(self) -> StepPlan | None:
         with self._work:
             self._end_cancelled()
             plan = self._scheduler.schedule()
             if plan is None:
                 assert not self._active, f"nothing to run although {len(self._active)} requests are active"
+                if self._observers.wants_details:
+                    self._observers.on_detail(IterationSkipped(self._scheduler.snapshot()))
                 return None
             self._in_step = tuple(self._active[part.request_id] for part in plan.parts)
             self._step_started_at = self._clock()
@@ -312,15 +323,18 @@ class StepLoop:
 
     def _announce(self, request: ActiveRequest, text: str, end: End) -> None:
         reason = end.finish_reason if isinstance(end, InferenceResult) else FinishReason.ERROR
+        duration_s = self._clock() - request.submitted_at
         self._observers.on(
             RequestFinished(
                 request_id=request.request_id,
                 reason=reason,
                 prompt_tokens=len(request.spec.prompt_ids),
                 completion_tokens=request.output.num_tokens,
-                duration_s=self._clock() - request.submitted_at,
+                duration_s=duration_s,
             )
         )
+        if self._observers.wants_details:
+            self._observers.on_detail(request.record(end, duration_s))
         self._post_office.post(request.outlet, text, end)
 
     def _close_account(self, request_id: str) -> None:

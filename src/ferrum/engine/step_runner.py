@@ -81,4 +81,8 @@ def _check_answers(plan: StepPlan, result: StepResult) -> None:
 
 
 def _as_failure(error: Exception) -> FerrumError:
-    return error if isinstance(error, FerrumError) else InternalError(f"a step failed: {error!r}")
+    if isinstance(error, FerrumError):
+        return error
+    failure = InternalError(f"a step failed: {error!r}")
+    failure.__cause__ = error
+    return failure

@@ -13,6 +13,7 @@ from ferrum.core.cache_use import CacheUse
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.errors import QueueFull, ResourceExhausted
 from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted
+from ferrum.core.scheduler_snapshot import SchedulerSnapshot
 from ferrum.core.step import SampledToken, SequencePart, StepPlan
 from ferrum.plan.plan_work import UNIFORM_WORK
 from ferrum.scheduling.block_promises import BlockPromises
@@ -128,6 +129,18 @@ class ContinuousBatchScheduler:
     def cache_use(self, request_id: str) -> CacheUse:
         """What of an active request's prompt was not computed but found."""
         return self._sequences[request_id].cache_use
+
+    def snapshot(self) -> SchedulerSnapshot:
+        """What is held between two steps; called by the engine's thread."""
+        num_decoding = sum(sequence.is_decoding for sequence in self._running)
+        return SchedulerSnapshot(
+            num_waiting=len(self._waiting),
+            num_waiting_tokens=self._waiting.num_tokens,
+            num_prefilling=len(self._running) - num_decoding,
+            num_decoding=num_decoding,
+            num_blocks=self._cache.num_blocks,
+            num_used_blocks=self._cache.num_used_blocks,
+        )
 
     def _decode_parts(self, budget: TokenBudget) -> list[SequencePart]:
         parts = []

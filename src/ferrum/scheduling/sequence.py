@@ -18,7 +18,8 @@ class SequenceSpec:
 
     ``max_tokens`` is resolved (the context's remainder when the caller named none, then
     ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
-    ``wants_cache_explanation``: and why it found no more in them.
+    ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
+    evidence of its tokens.
     """
 
     request_id: str
@@ -29,6 +30,7 @@ class SequenceSpec:
     seed: int
     scope: PrefixScope = field(default_factory=PrefixScope)
     wants_cache_explanation: bool = False
+    wants_token_trace: bool = False
 
 
 class Sequence:

@@ -37,4 +37,7 @@ def usage_fields(results: Iterable[InferenceResult]) -> dict[str, object]:
     explanations = [asdict(each) for result in ended if (each := result.cache_explanation) is not None]
     if explanations:
         fields["cache_explanations"] = explanations
+    traces = [asdict(trace) for result in ended if (trace := result.token_trace) is not None]
+    if traces:
+        fields["token_traces"] = traces
     return fields

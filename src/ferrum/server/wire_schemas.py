@@ -26,7 +26,7 @@ class StreamOptions(BaseModel):
 
 class GenerationBody(BaseModel):
     """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``cache_salt`` (vLLM's
-    names) and ``explain_cache`` extend OpenAI's.
+    names), ``explain_cache`` and ``token_trace`` extend OpenAI's.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -44,6 +44,7 @@ class GenerationBody(BaseModel):
     ignore_eos: bool | None = None
     cache_salt: str | None = None
     explain_cache: bool | None = None
+    token_trace: bool | None = None
 
 
 class ChatCompletionBody(GenerationBody):

@@ -31,12 +31,21 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
 def inference_request(
     request_id: str, prompt: Prompt, sampling: SamplingParams, body: GenerationBody, options: ServerOptions
 ) -> InferenceRequest:
-    """``prompt`` with what ``body`` says of the cache. Raises InvalidRequest for what this server denies."""
+    """``prompt`` with what ``body`` says of cache and evidence. Raises InvalidRequest for what this server
+    denies.
+    """
     if body.explain_cache and not options.explains_cache:
         raise InvalidRequest(
             "is off on this server; start it with --debug-prefix-cache", param="explain_cache"
         )
-    return InferenceRequest(request_id, prompt, sampling, body.cache_salt, bool(body.explain_cache))
+    return InferenceRequest(
+        request_id,
+        prompt,
+        sampling,
+        cache_salt=body.cache_salt,
+        wants_cache_explanation=bool(body.explain_cache),
+        wants_token_trace=bool(body.token_trace),
+    )
 
 
 def chat_prompt(body: ChatCompletionBody) -> ChatPrompt:

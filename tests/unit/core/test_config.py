@@ -9,16 +9,17 @@ import pytest
 import ferrum
 from ferrum.core.config import EngineConfig, KvCacheConfig, SchedulerConfig, config_from_mapping
 from ferrum.core.errors import InvalidConfig
+from ferrum.core.evidence_config import EvidenceConfig, ProfileDetail
 from ferrum.core.kv_dtype import KvDtype
 
 SOURCE = Path(ferrum.__file__).parent
 
 
 def _attributes_read() -> set[str]:
-    """Every attribute name that production code outside config.py reads."""
+    """Every attribute name that production code outside the files of configurations reads."""
     found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
-        if path.name == "config.py" or "testing" in path.parts:
+        if path.name in ("config.py", "evidence_config.py") or "testing" in path.parts:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -26,13 +27,13 @@ def _attributes_read() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", [EngineConfig, SchedulerConfig, KvCacheConfig])
+@pytest.mark.parametrize("kind", [EngineConfig, SchedulerConfig, KvCacheConfig, EvidenceConfig])
 def test_every_field_has_a_reader(kind: type) -> None:
     unread = {field.name for field in fields(kind)} - _attributes_read()
     assert not unread, f"{kind.__name__} fields that nobody reads: {sorted(unread)}"
 
 
-@pytest.mark.parametrize("kind", [EngineConfig, SchedulerConfig, KvCacheConfig])
+@pytest.mark.parametrize("kind", [EngineConfig, SchedulerConfig, KvCacheConfig, EvidenceConfig])
 def test_every_field_is_documented(kind: type) -> None:
     undocumented = [field.name for field in fields(kind) if field.name not in (kind.__doc__ or "")]
     assert not undocumented
@@ -106,3 +107,28 @@ def test_a_step_must_have_room_for_one_token_of_each_running_request() -> None:
 def test_configs_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         EngineConfig().max_model_len = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("profile_jsonl", "", "must be a path"),
+        ("scheduler_trace_jsonl", 5, "must be a path"),
+        ("bundle_dir", "a\0b", "must be a path"),
+        ("profile_detail", "all", "must be standard or diagnostic, not 'all'"),
+        ("bundle_occasion", "never", "must be failed or all"),
+        ("bundle_token_ids", True, "must be kept or hashed"),
+        ("bundle_limit", 0, "at least 1"),
+        ("entrypoint", "web", "must be run or serve"),
+    ],
+)
+def test_a_wrong_evidence_value_is_named(field: str, value: object, problem: str) -> None:
+    with pytest.raises(InvalidConfig, match=problem) as caught:
+        config_from_mapping(EngineConfig, {"evidence": {field: value}})
+    assert caught.value.field == f"evidence.{field}"
+
+
+def test_choices_of_evidence_are_given_by_name() -> None:
+    config = config_from_mapping(EngineConfig, {"evidence": {"profile_detail": "diagnostic"}})
+    assert config.evidence.profile_detail is ProfileDetail.DIAGNOSTIC
+    assert EngineConfig().evidence.is_empty

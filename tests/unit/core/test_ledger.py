@@ -7,6 +7,13 @@ import pytest
 
 from ferrum.core.lease import Lease, LeaseState
 from ferrum.core.ledger import LifecycleLedger
+from ferrum.core.ledger_entries import (
+    LeaseDropped,
+    LedgerEntry,
+    OwnerClosed,
+    ResourceAction,
+    ResourceMoved,
+)
 
 
 def test_a_committed_and_released_resource_leaves_nothing_outstanding() -> None:
@@ -91,3 +98,44 @@ def test_a_dropped_lease_warns_is_counted_and_stays_outstanding() -> None:
     assert "a dropped a lease of 4 kv_block" in str(caught[0].message)
     assert ledger.num_dropped_leases == 1
     assert ledger.outstanding() == {"a": {"kv_block": 4}}
+
+
+def test_a_watched_ledger_tells_every_movement_in_order() -> None:
+    ledger, seen = LifecycleLedger(), list[LedgerEntry]()
+    ledger.watch(seen.append)
+    ledger.reserve("a", "kv_block", 3)
+    ledger.rollback("a", "kv_block", 1)
+    ledger.commit("a", "kv_block", 2)
+    ledger.release("a", "kv_block", 4)
+    summary = ledger.close("a")
+    assert seen == [
+        ResourceMoved("a", "kv_block", ResourceAction.RESERVE, 3, before=0, after=3),
+        ResourceMoved("a", "kv_block", ResourceAction.ROLLBACK, 1, before=3, after=2),
+        ResourceMoved("a", "kv_block", ResourceAction.COMMIT, 2, before=2, after=2),
+        ResourceMoved("a", "kv_block", ResourceAction.RELEASE, 4, before=2, after=0, underflow=2),
+        OwnerClosed(summary),
+    ]
+
+
+def test_a_watched_ledger_tells_of_a_dropped_lease() -> None:
+    ledger, seen = LifecycleLedger(), list[LedgerEntry]()
+    lease = Lease(ledger, "a", "kv_block", 4)
+    ledger.watch(seen.append)
+    with pytest.warns(ResourceWarning):
+        del lease
+    assert seen == [LeaseDropped("a", "kv_block", 4)]
+
+
+def test_a_lease_that_is_destroyed_while_another_is_counted_does_not_block() -> None:
+    """The garbage collector runs wherever memory is asked for, under the ledger's lock too."""
+    ledger = LifecycleLedger()
+    leases = [Lease(ledger, "dropped", "kv_block")]
+
+    def drop(entry: LedgerEntry) -> None:
+        if leases:
+            leases.pop()
+
+    ledger.watch(drop)
+    with pytest.warns(ResourceWarning):
+        ledger.reserve("a", "kv_block")
+    assert ledger.num_dropped_leases == 1

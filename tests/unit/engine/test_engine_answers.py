@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from engine_factory import ask, build_workshop, running
@@ -229,3 +230,16 @@ def test_generate_checks_everything_before_it_runs_anything() -> None:
     assert workshop.engine.generate([]) == []
     workshop.engine.close()
     workshop.assert_nothing_is_held()
+
+
+async def test_a_result_carries_a_token_trace_when_it_is_asked_for() -> None:
+    async with running(build_workshop()) as workshop:
+        plain = await workshop.engine.infer(ask("plain", "hello", max_tokens=3))
+        traced = await workshop.engine.infer(
+            replace(ask("traced", "hello", max_tokens=3), wants_token_trace=True)
+        )
+    assert plain.token_trace is None
+    trace = traced.token_trace
+    assert trace is not None
+    assert trace.generated.prefix == traced.token_ids == plain.token_ids
+    assert (trace.prompt.count, trace.seed, trace.max_tokens) == (traced.usage.prompt_tokens, traced.seed, 3)
