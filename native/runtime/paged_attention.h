@@ -58,7 +58,7 @@ class PagedAttention final : public Operation {
 
   AttentionShape shape_;
   int queries_per_row_ = 1;  // query heads of one KV head
-  int rows_per_tile_ = 1;
+  int rows_per_tile_ = 1, short_rows_per_tile_ = 1;
   size_t partial_floats_ = 0;  // of a one-row tile's state
   size_t state_floats_ = 0;    // of one tile's largest state
   std::vector<Tile> tiles_;
