@@ -14,6 +14,7 @@ import asyncio
 import random
 import statistics
 import time
+from collections.abc import Iterable
 from itertools import pairwise
 
 from ferrum.assembly.model_loading import LoadOptions
@@ -25,6 +26,9 @@ from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.weights.progress_reporter import SilentReporter
 
 SETTLE_S = 2.0
+STREAM_PROMPT_TOKENS = 256
+# KV room is promised for all of them, and the long prompt needs some, too.
+MOST_STREAM_TOKENS = 2500
 
 
 class Experiment:
@@ -46,20 +50,15 @@ class Experiment:
 
     async def run(self) -> None:
         # A server that has run for a while has touched its KV blocks; the system gives out new pages slowly.
-        await asyncio.gather(*(self.first_token_s() for _ in range(3)))
+        await self._end(await self._start(3, self._prompt_tokens - 1000))
         alone = statistics.median([await self.first_token_s() for _ in range(2)])
-        times: list[list[float]] = [[] for _ in range(self._num_streams)]
-        streams = [asyncio.create_task(self._decode(each)) for each in times]
-        while not all(times):
-            await asyncio.sleep(0.1)
+        streams = await self._start(self._num_streams, STREAM_PROMPT_TOKENS)
         await asyncio.sleep(SETTLE_S)
         arrived = time.perf_counter()
         beside = await self.first_token_s()
         ended = time.perf_counter()
-        for stream in streams:
-            stream.cancel()
-        await asyncio.gather(*streams, return_exceptions=True)
-        gaps = [pair for each in times for pair in pairwise(each)]
+        await self._end(streams)
+        gaps = [pair for times in streams.values() for pair in pairwise(times)]
         before = [b - a for a, b in gaps if arrived - SETTLE_S / 2 < a and b < arrived]
         during = sorted(b - a for a, b in gaps if b > arrived and a < ended)
         usual = statistics.median(before)
@@ -71,8 +70,24 @@ class Experiment:
             f"largest {largest * 1e3:.1f} ({largest / usual:.1f})"
         )
 
-    async def _decode(self, times: list[float]) -> None:
-        async with await self._engine.open_stream(self._request(256, 4000)) as stream:
+    async def _start(self, count: int, prompt_tokens: int) -> dict[asyncio.Task[None], list[float]]:
+        """Streams that have all begun, each with the times of its tokens."""
+        streams: dict[asyncio.Task[None], list[float]] = {}
+        for _ in range(count):
+            times: list[float] = []
+            streams[asyncio.create_task(self._decode(prompt_tokens, times))] = times
+        while not all(streams.values()):
+            await asyncio.sleep(0.1)
+        return streams
+
+    async def _end(self, streams: Iterable[asyncio.Task[None]]) -> None:
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+    async def _decode(self, prompt_tokens: int, times: list[float]) -> None:
+        num_tokens = min(MOST_STREAM_TOKENS, self._engine.context_length - prompt_tokens)
+        async with await self._engine.open_stream(self._request(prompt_tokens, num_tokens)) as stream:
             async for _ in stream:
                 times.append(time.perf_counter())
 
