@@ -14,10 +14,12 @@ FerrumError
 │   ├── ChatTemplateError      no template, or the template refused the messages
 │   └── DuplicateRequest       the id is active already
 ├── QueueFull                  bounded waiting queue; try later
+├── DeadlineExceeded           the time a request gave itself passed before its first token
 ├── ResourceExhausted          a finite resource (KV blocks, slots, memory) ran out
 ├── UnusableSavedPrefix        a file of a saved prefix that cannot be written, read or used here
 ├── UnusableBundle             a replay bundle that is damaged, or belongs to another model
 ├── EngineClosed               submitted while the engine is shutting down
+├── EngineStalled              there is work and the engine makes no step
 ├── RequestCancelled           the caller went away or cancelled
 └── InternalError              our own bug, reported instead of hidden
     └── AlreadyExists          an owner asked again for what it may hold once
@@ -151,6 +153,18 @@ class QueueFull(FerrumError):
         self.retry_after_s = retry_after_s
 
 
+class DeadlineExceeded(FerrumError):
+    """``timeout_s`` seconds after it arrived the request had no token yet; it holds nothing any more."""
+
+    def __init__(self, request_id: str, timeout_s: float) -> None:
+        super().__init__(
+            f"request {request_id!r} had no token {timeout_s:g} s after it arrived (timeout_s); "
+            "allow it more time, or try when fewer requests wait"
+        )
+        self.request_id = request_id
+        self.timeout_s = timeout_s
+
+
 class ResourceExhausted(FerrumError):
     """A finite resource ran out: ``needed`` units of ``resource`` with ``available`` left."""
 
@@ -189,6 +203,14 @@ class EngineClosed(FerrumError):
     def __init__(self, problem: str = "is shutting down and takes no new requests") -> None:
         super().__init__(f"the engine {problem}")
         self.problem = problem
+
+
+class EngineStalled(FerrumError):
+    """The engine has had work for ``seconds`` and made no step; whoever waits for it is told by this."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the engine has work and has made no step for {seconds:.0f} s; restart it")
+        self.seconds = seconds
 
 
 class RequestCancelled(FerrumError):

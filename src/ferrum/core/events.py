@@ -112,6 +112,17 @@ class RequestFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineFailed:
+    """The engine makes no steps any more although there is work; its ``num_requests`` callers were told.
+
+    It may still recover from a step that took too long, but not from the death of its thread.
+    """
+
+    reason: str
+    num_requests: int
+
+
+@dataclass(frozen=True, slots=True)
 class OutstandingAtClose:
     """Our bug, a resource leak: a request ended and still held these units of these resources."""
 
@@ -131,6 +142,7 @@ Event = (
     | FirstToken
     | TokensEmitted
     | RequestFinished
+    | EngineFailed
     | OutstandingAtClose
 )
 

@@ -46,6 +46,12 @@ class ChatPrompt:
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
+LONGEST_TIMEOUT_S = 86_400
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
@@ -54,7 +60,8 @@ class InferenceRequest:
     ``cache_salt``: computed prompts are shared only with requests of the same salt, so that their timing
     tells nothing to others; None = with all that have none. ``wants_cache_explanation``: the result says why
     no more of the prompt was found in the cache (debugging). ``wants_token_trace``: the result carries
-    evidence of its tokens.
+    evidence of its tokens. ``timeout_s`` after it arrived the request ends: with DeadlineExceeded, or with
+    what there is once there is a token.
     """
 
     request_id: str
@@ -63,9 +70,17 @@ class InferenceRequest:
     cache_salt: str | None = None
     wants_cache_explanation: bool = False
     wants_token_trace: bool = False
+    timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises InvalidRequest for a salt that is no text, or an empty one."""
+        """Raises InvalidRequest for a salt that is no text or an empty one, or a timeout that is no time."""
+        timeout_s = self.timeout_s
+        if timeout_s is not None and not (_is_real(timeout_s) and 0 < timeout_s <= LONGEST_TIMEOUT_S):
+            raise InvalidRequest(
+                f"must be seconds above 0 and at most {LONGEST_TIMEOUT_S}, not {timeout_s!r}; "
+                "leave it out to wait as long as it takes",
+                param="timeout_s",
+            )
         if self.cache_salt is not None and (not isinstance(self.cache_salt, str) or not self.cache_salt):
             raise InvalidRequest(
                 f"must be a text that is not empty, not {self.cache_salt!r}; leave it out to share with all",
@@ -74,12 +89,13 @@ class InferenceRequest:
 
 
 class FinishReason(StrEnum):
-    """Why an answer ended. EOS and STOP both read "stop" on the OpenAI wire."""
+    """Why an answer ended. EOS and STOP both read "stop" on the OpenAI wire; TIMEOUT is the request's own."""
 
     EOS = "eos"
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
     ERROR = "error"
 
 

@@ -13,26 +13,39 @@ from ferrum.scheduling.sequence import SequenceSpec
 class ActiveRequest:
     """Ties a request's tokens, its growing answer and the place the answer goes. Times are monotonic seconds.
 
-    ``prompt`` is what the tokens were made of.
+    ``prompt`` is what the tokens were made of. It may take ``timeout_s`` seconds in all, if that
+    is not None.
 
     Mutated by the engine's thread only.
     """
 
-    __slots__ = ("last_token_at", "outlet", "output", "prompt", "spec", "submitted_at")
+    __slots__ = ("last_token_at", "outlet", "output", "prompt", "spec", "submitted_at", "timeout_s")
 
     def __init__(
-        self, spec: SequenceSpec, output: RequestOutput, outlet: Outlet, submitted_at: float, prompt: Prompt
+        self,
+        spec: SequenceSpec,
+        output: RequestOutput,
+        outlet: Outlet,
+        submitted_at: float,
+        prompt: Prompt,
+        timeout_s: float | None = None,
     ) -> None:
         self.spec = spec
         self.output = output
         self.outlet = outlet
         self.submitted_at = submitted_at
         self.prompt = prompt
+        self.timeout_s = timeout_s
         self.last_token_at: float | None = None
 
     @property
     def request_id(self) -> str:
         return self.spec.request_id
+
+    @property
+    def deadline(self) -> float | None:
+        """When it must have ended, if ever."""
+        return None if self.timeout_s is None else self.submitted_at + self.timeout_s
 
     def record(self, end: End, duration_s: float) -> RequestRecord:
         """All there is to know of the request, which ended with ``end``."""

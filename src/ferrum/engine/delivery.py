@@ -39,7 +39,10 @@ class Outlet(Protocol):
 
 
 class LoopMailbox:
-    """What waits to be delivered on one asyncio loop: the engine's thread fills it, the loop empties it."""
+    """What waits to be delivered on one asyncio loop: the engine's thread fills it, the loop empties it.
+
+    What comes after an end is dropped: a caller who was told that the engine is stuck hears no more of it.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_loop_lost: Callable[[Outlet], None]) -> None:
         self._loop = loop
@@ -52,8 +55,9 @@ class LoopMailbox:
         """Takes what a step produced and asks the loop to deliver, unless it was asked and has not come."""
         with self._lock:
             for outlet, text, end in letters:
-                earlier = self._pending.get(outlet)
-                self._pending[outlet] = (text if earlier is None else earlier[0] + text, end)
+                earlier_text, earlier_end = self._pending.get(outlet, ("", None))
+                if earlier_end is None:
+                    self._pending[outlet] = (earlier_text + text, end)
             if self._is_woken:
                 return
             self._is_woken = True

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -101,12 +102,14 @@ class ContinuousBatchEngine:
             ledger=cache.ledger,
             observers=self._observers,
             clock=clock,
+            stall_after_s=config.stall_after_s,
         )
         self._pins = PrefixPins(
             cache.prefix_cache, self._steps, self._inputs, lambda request: self.generate([request])[0]
         )
         self._workers = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="ferrum-tokenizer")
         self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailbox] = WeakKeyDictionary()
+        self._closing = threading.Lock()
         atexit.register(self.close, 0.0)
 
     @property
@@ -136,12 +139,8 @@ class ContinuousBatchEngine:
 
     @property
     def death_reason(self) -> str | None:
-        """Why the engine no longer answers (its thread died, a step does not end); None while it does."""
-        if self._steps.death_reason is not None:
-            return self._steps.death_reason
-        if self._steps.seconds_in_step > self._config.stall_after_s:
-            return f"a step has been running for {self._steps.seconds_in_step:.0f} s"
-        return None
+        """Why the engine no longer answers (its thread died, it makes no steps); None while it does."""
+        return self._steps.death_reason
 
     async def infer(self, request: InferenceRequest) -> InferenceResult:
         """Answers one request. Cancelling the awaiting task cancels the request."""
@@ -218,16 +217,21 @@ class ContinuousBatchEngine:
         """Takes no new requests, gives the active ones ``drain_s`` seconds, cancels the rest, frees all.
 
         ``drain_s`` None means the configured time. Idempotent; a second call with less time cuts the first
-        short. A copy made by fork is left alone: what it holds belongs to the process that built it.
+        short. A step that does not give up is left behind, with the memory it uses. An error of one part is
+        raised when all are closed. A copy made by fork is left alone: what it holds belongs to
+        the process that built it.
         """
         if self._steps.is_forked_copy:
             return
         self._steps.close(self._config.shutdown_drain_s if drain_s is None else drain_s)
-        self._pins.close()
-        self._workers.shutdown()
         atexit.unregister(self.close)
-        self._executor.close()
-        self._observers.close()
+        with self._closing, ExitStack() as parts:
+            # In the reverse of this order, each whatever becomes of the others.
+            parts.callback(self._observers.close)
+            if not self._steps.is_left_behind:
+                parts.callback(self._executor.close)
+                parts.callback(self._pins.close)
+            parts.callback(self._workers.shutdown)
 
     async def _accept(self, request: InferenceRequest, outlet: Outlet) -> ActiveRequest:
         submitted_at = self._clock()
@@ -262,7 +266,7 @@ class ContinuousBatchEngine:
         preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
         decoder = StreamDecoder(self._tokenizer, preceding_ids)
         output = RequestOutput(spec, self._end_ids, decoder, StopMatcher(request.sampling.stop))
-        active = ActiveRequest(spec, output, outlet, submitted_at, request.prompt)
+        active = ActiveRequest(spec, output, outlet, submitted_at, request.prompt, request.timeout_s)
         self._steps.submit(active)
         return active
 

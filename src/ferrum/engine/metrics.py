@@ -7,6 +7,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ferrum.core.events import (
+    EngineFailed,
     Event,
     FirstToken,
     OutstandingAtClose,
@@ -48,6 +49,7 @@ class EngineMetrics:
         )
         self._steps = self._counter("iterations_total", "Steps run")
         self._failed_steps = self._counter("steps_failed_total", "Steps that raised")
+        self._failures = self._counter("failures_total", "Times that the engine stopped making steps")
         self._leaks = self._counter("resource_leaks_total", "Requests that ended with something outstanding")
         self._ttft = self._histogram("ttft_seconds", "From a request's arrival to its first token", _LONG_S)
         self._gap = self._histogram("itl_seconds", "Between two tokens of one request", _SHORT_S)
@@ -85,6 +87,8 @@ class EngineMetrics:
                 self._preemptions.inc()
             case StepFailed():
                 self._failed_steps.inc()
+            case EngineFailed():
+                self._failures.inc()
             case OutstandingAtClose():
                 self._leaks.inc()
 

@@ -34,6 +34,8 @@ class StreamChannel:
         return self._mailbox
 
     def deliver(self, text: str, end: End | None) -> None:
+        if self.end is not None:
+            return
         if text and len(self.pieces) >= self._capacity:
             self.pieces[-1] += text
         elif text:

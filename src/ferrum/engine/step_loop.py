@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ferrum.core.details import IterationRan, IterationSkipped
-from ferrum.core.errors import EngineClosed, FerrumError, InternalError
+from ferrum.core.errors import DeadlineExceeded, EngineClosed, EngineStalled, FerrumError, InternalError
 from ferrum.core.events import (
+    EngineFailed,
     FirstToken,
     Observers,
     OutstandingAtClose,
@@ -23,7 +25,9 @@ from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import FinishReason, InferenceResult
 from ferrum.core.step import SampledToken, StepPlan
 from ferrum.engine.active_request import ActiveRequest
+from ferrum.engine.deadlines import Deadlines
 from ferrum.engine.delivery import End, Outlet, PostOffice
+from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepOutcome, StepRunner
 from ferrum.execution.executor import Executor
 from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
@@ -33,12 +37,18 @@ from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 _Answer = TypeVar("_Answer")
 _log = logging.getLogger("ferrum.engine")
 
+# What a cancelled step gets to give up before the thread is left behind, and what a stuck thread's lock gets
+# to come free before its callers are told without it.
+_GIVE_UP_S, _LOCK_S = 10.0, 1.0
+
 
 class StepLoop:
     """Owns the active requests. One lock guards them, scheduler and slots; it is free while a step runs.
 
     The thread starts with the first request and never after ``close`` began. Requests join and leave between
-    steps. Every request that was submitted ends exactly once: with a result, or with an error.
+    steps. Every request that was submitted ends exactly once: with a result, or with an error. When there is
+    work and no step for ``stall_after_s`` seconds, the callers are told and new ones refused until there is
+    one; the requests themselves end when the thread comes back.
     """
 
     def __init__(
@@ -50,6 +60,7 @@ class StepLoop:
         ledger: LifecycleLedger,
         observers: Observers,
         clock: Callable[[], float],
+        stall_after_s: float,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
@@ -63,13 +74,16 @@ class StepLoop:
             threading.Condition()
         )  # reentrant: a dropped stream may cancel from the garbage collector
         self._active: dict[str, ActiveRequest] = {}
-        self._cancelled: set[ActiveRequest] = set()
+        # Why they end: their callers left (None), or the engine was stuck.
+        self._cancelled: dict[ActiveRequest, FerrumError | None] = {}
+        self._deadlines = Deadlines()
+        self._stall_watch = StallWatch(stall_after_s, clock, self._give_up)
         self._in_step: tuple[ActiveRequest, ...] = ()
-        self._step_started_at: float | None = None
         self._thread: threading.Thread | None = None
         self._process_id = os.getpid()
         self._is_closing = False
         self._death_reason: str | None = None
+        self._is_left_behind = False
 
     @property
     def is_forked_copy(self) -> bool:
@@ -81,20 +95,21 @@ class StepLoop:
         return self._is_closing
 
     @property
-    def death_reason(self) -> str | None:
-        """Why the thread is gone though nobody closed it; None while all is well."""
-        return self._death_reason
+    def is_left_behind(self) -> bool:
+        """Whether ``close`` gave up on a thread that still runs."""
+        return self._is_left_behind
 
     @property
-    def seconds_in_step(self) -> float:
-        """How long the running step has taken so far; 0 between steps."""
-        started = self._step_started_at
-        return 0.0 if started is None else self._clock() - started
+    def death_reason(self) -> str | None:
+        """Why the thread is gone though nobody closed it, or stuck; None while all is well."""
+        if self._death_reason is None and self._stall_watch.is_stalled:
+            return str(EngineStalled(self._stall_watch.seconds_without_step))
+        return self._death_reason
 
     def open(self, request_id: str) -> None:
         """Takes a place for a request that is being prepared.
 
-        Raises EngineClosed, DuplicateRequest or QueueFull.
+        Raises EngineClosed, EngineStalled, DuplicateRequest or QueueFull.
         """
         # Before the lock: a fork may have copied it locked, and the threads behind it are not in the copy.
         if self.is_forked_copy:
@@ -102,26 +117,29 @@ class StepLoop:
                 "was copied by fork, without its threads; load the model in the new process, "
                 "or start that process by spawn"
             )
-        with self._work:
+        with self._locked():
             self._require_open()
             self._slots.open(request_id)
 
     def reject(self, request_id: str) -> None:
         """Gives the place back of a request that was opened and not submitted."""
-        with self._work:
+        with self._locked():
             self._slots.reject(request_id)
         self._close_account(request_id)
 
     def submit(self, request: ActiveRequest) -> None:
         """Publishes an opened request to scheduler and thread at once; the thread is woken, or started.
 
-        Raises EngineClosed, QueueFull or ResourceExhausted; the place is then still the caller's to reject.
+        Raises EngineClosed, EngineStalled, QueueFull or ResourceExhausted; the place is then still the
+        caller's to reject.
         """
-        with self._work:
+        with self._locked():
             self._require_open()
             self._scheduler.submit(request.spec, self._slots.retry_after_s)
             self._slots.admit(request.request_id)
             self._active[request.request_id] = request
+            self._deadlines.add(request)
+            self._stall_watch.begin()
             self._observers.on(RequestQueued(request.request_id, len(request.spec.prompt_ids)))
             self._ensure_thread()
             self._work.notify_all()
@@ -136,13 +154,16 @@ class StepLoop:
 
         A running step is given up only when nobody else would lose by it.
         """
-        with self._work:
-            if self._active.get(request.request_id) is not request:
-                return
-            self._cancelled.add(request)
-            if self._in_step and self._cancelled.issuperset(self._in_step):
-                self._executor.abort()
-            self._work.notify_all()
+        try:
+            with self._locked():
+                if self._active.get(request.request_id) is not request:
+                    return
+                self._cancelled.setdefault(request, None)
+                if self._in_step and self._cancelled.keys() >= set(self._in_step):
+                    self._executor.abort()
+                self._work.notify_all()
+        except EngineStalled:
+            pass  # It was told already that it ends as soon as anything does.
 
     def cancel_outlet(self, outlet: Outlet) -> None:
         """Cancels the request whose output goes to ``outlet``, if it still runs."""
@@ -163,7 +184,7 @@ class StepLoop:
             self._is_closing = True
             thread = self._thread
             self._work.notify_all()
-        if thread is None:
+        if thread is None or self._is_left_behind:
             return
         if thread is threading.current_thread():
             self._cancel_all()
@@ -171,7 +192,46 @@ class StepLoop:
         thread.join(min(drain_s, threading.TIMEOUT_MAX))
         if thread.is_alive():
             self._cancel_all()
-            thread.join()
+            thread.join(_GIVE_UP_S)
+        if thread.is_alive():
+            self._leave_behind()
+        self._stall_watch.close()
+
+    def _leave_behind(self) -> None:
+        """The thread does not come back: the callers are told, and what its step uses must stay."""
+        self._is_left_behind = True
+        self._death_reason = f"a step did not give up in {_GIVE_UP_S:.0f} s when the engine was closed"
+        _log.critical("%s; its memory is kept until the process ends", self._death_reason)
+        self._give_up(self._stall_watch.seconds_without_step)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The lock, for callers on other threads. Raises EngineStalled when the engine does not let it go."""
+        while not self._work.acquire(timeout=_LOCK_S):
+            if self._stall_watch.is_stalled:
+                raise EngineStalled(self._stall_watch.seconds_without_step)
+        try:
+            yield
+        finally:
+            self._work.release()
+
+    def _give_up(self, seconds: float) -> None:
+        """Tells every caller that the engine is stuck. Called by the watch; the thread may come back."""
+        error = EngineStalled(seconds)
+        has_lock = self._work.acquire(timeout=_LOCK_S)
+        try:
+            requests = tuple(self._active.values())
+            self._cancelled.update(dict.fromkeys(requests, error))
+            self._executor.abort()
+        finally:
+            if has_lock:
+                self._work.release()
+        _log.critical("%s; %d requests are answered with that", error, len(requests))
+        self._observers.on(EngineFailed(str(error), len(requests)))
+        post_office = PostOffice()
+        for request in requests:
+            post_office.post(request.outlet, "", error)
+        post_office.flush()
 
     def _cancel_all(self) -> None:
         with self._work:
@@ -183,6 +243,8 @@ class StepLoop:
             raise InternalError(f"the engine's thread is dead: {self._death_reason}")
         if self._is_closing:
             raise EngineClosed
+        if self._stall_watch.is_stalled:
+            raise EngineStalled(self._stall_watch.seconds_without_step)
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
@@ -204,21 +266,27 @@ class StepLoop:
         """Parks until there is something to do; False when the engine is closing and all is done."""
         with self._work:
             while not (self._active or self._cancelled):
+                self._stall_watch.rest()
                 if self._is_closing:
                     return False
                 self._work.wait()
+            self._stall_watch.begin()
             return True
 
     def _step(self) -> None:
         started = self._clock()
         plan = self._plan()
         if plan is not None:
+            # Those who ended before this step need not wait for it to hear so.
+            self._post_office.flush()
             planned = self._clock()
             outcome = self._runner.run(plan)
             ran = self._clock()
             if outcome.is_whole:
                 self._scheduler.learn(plan.parts, ran - planned)
             self._apply(outcome)
+            if outcome.parts:
+                self._stall_watch.note_step()
             # Before anybody is woken, so that whoever has an answer finds its step counted.
             self._note_step(plan, planned - started, ran - planned, self._clock() - ran)
             if self._observers.wants_details:
@@ -246,6 +314,7 @@ class StepLoop:
     def _plan(self) -> StepPlan | None:
         with self._work:
             self._end_cancelled()
+            self._end_expired()
             plan = self._scheduler.schedule()
             if plan is None:
                 assert not self._active, f"nothing to run although {len(self._active)} requests are active"
@@ -253,22 +322,30 @@ class StepLoop:
                     self._observers.on_detail(IterationSkipped(self._scheduler.snapshot()))
                 return None
             self._in_step = tuple(self._active[part.request_id] for part in plan.parts)
-            self._step_started_at = self._clock()
         return plan
 
     def _end_cancelled(self) -> None:
-        cancelled, self._cancelled = self._cancelled, set()
-        for request in cancelled:
+        cancelled, self._cancelled = self._cancelled, {}
+        for request, error in cancelled.items():
             if self._active.get(request.request_id) is request:
                 text = request.output.flush()
-                self._end(request, text, self._result(request, FinishReason.CANCELLED))
+                self._end(request, text, error or self._result(request, FinishReason.CANCELLED))
+
+    def _end_expired(self) -> None:
+        """The one place where time runs out: for those that wait, before any work is done for them."""
+        for request in self._deadlines.take_expired(self._clock()):
+            if request.output.num_tokens:
+                text = request.output.flush()
+                self._end(request, text, self._result(request, FinishReason.TIMEOUT))
+            else:
+                assert request.timeout_s is not None
+                self._end(request, "", DeadlineExceeded(request.request_id, request.timeout_s))
 
     def _apply(self, outcome: StepOutcome) -> None:
         """Brings a step's tokens to their requests, then to scheduler and callers."""
         endings = self._read_tokens(outcome)
         with self._work:
             self._in_step = ()
-            self._step_started_at = None
             self._scheduler.commit(outcome.parts, outcome.tokens)
             for request, text, end in endings:
                 self._end(request, text, end)
@@ -313,6 +390,8 @@ class StepLoop:
     def _end(self, request: ActiveRequest, text: str, end: End) -> None:
         """Returns what the request held, then answers. Called with the lock held."""
         del self._active[request.request_id]
+        self._deadlines.discard(request)
+        self._stall_watch.note_step()
         try:
             self._scheduler.finish(request.request_id)
             self._slots.release(request.request_id)
@@ -322,7 +401,7 @@ class StepLoop:
             self._announce(request, text, end)
 
     def _announce(self, request: ActiveRequest, text: str, end: End) -> None:
-        reason = end.finish_reason if isinstance(end, InferenceResult) else FinishReason.ERROR
+        reason = _finish_reason(end)
         duration_s = self._clock() - request.submitted_at
         self._observers.on(
             RequestFinished(
@@ -346,7 +425,6 @@ class StepLoop:
     def _fail_all(self, error: FerrumError) -> None:
         with self._work:
             self._in_step = ()
-            self._step_started_at = None
             for request in tuple(self._active.values()):
                 self._end(request, "", error)
         self._post_office.flush()
@@ -357,13 +435,22 @@ class StepLoop:
         answer = InternalError(f"the engine's thread died: {error!r}")
         with self._work:
             self._death_reason = repr(error)
-            for request in tuple(self._active.values()):
+            requests = tuple(self._active.values())
+            for request in requests:
                 try:
                     self._end(request, "", answer)
                 except Exception:
                     _log.exception("%s could not be ended in order", request.request_id)
                     self._post_office.post(request.outlet, "", answer)
+        self._stall_watch.close()
         self._post_office.flush()
+        self._observers.on(EngineFailed(str(answer), len(requests)))
+
+
+def _finish_reason(end: End) -> FinishReason:
+    if isinstance(end, InferenceResult):
+        return end.finish_reason
+    return FinishReason.TIMEOUT if isinstance(end, DeadlineExceeded) else FinishReason.ERROR
 
 
 def _count_prefill_tokens(plan: StepPlan) -> int:

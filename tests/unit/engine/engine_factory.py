@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ def build_workshop(
     scheduler: SchedulerConfig | None = None,
     tokenizer: ByteTokenizer | None = None,
     config: EngineConfig | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Workshop:
     executor = executor or ScriptedExecutor()
     config = config or EngineConfig(scheduler=scheduler or SchedulerConfig())
@@ -75,6 +77,7 @@ def build_workshop(
         executor=executor,
         resources=EngineResources(executor.resource_authority, cache),
         observers=(recorder,),
+        clock=clock,
     )
     return Workshop(engine, executor, cache, ledger, recorder)
 
