@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 from ferrum.assembly.component_config import ComponentConfig
+from ferrum.assembly.loaded_model import LoadedModel
 from ferrum.assembly.model_loading import PlanModel
 from ferrum.cache.block_pool import KV_BLOCK
 from ferrum.evidence.backend_selection import BackendSelection
@@ -34,18 +35,22 @@ def engine_facts(
 def backend_selection(
     components: ComponentConfig, argument: str | None, executor_name: str, executor: Executor
 ) -> BackendSelection:
-    """The parts of the identity where there is a plan, the fingerprint of the files where there is none."""
-    model, plan = components.model, executor.resolved_plan
-    selection = BackendSelection(
-        model=None if argument is None else _from_anywhere(argument),
-        executor=executor_name,
-        numerics_id=executor_name if model is None else model.arithmetic,
-        plan_hash=None if plan is None else plan.identity,
-    )
-    if isinstance(model, PlanModel):
-        identity = model.identity
-        return replace(selection, plan_hash=identity.plan_hash, weights_digest=identity.weights_digest)
-    return replace(selection, weights_digest=None if model is None else model.bundle.fingerprint)
+    """Without a model, whatever the executor says of itself."""
+    if components.model is None:
+        plan = executor.resolved_plan
+        plan_hash = None if plan is None else plan.identity
+        selection = BackendSelection(None, executor_name, executor_name, plan_hash=plan_hash)
+    else:
+        selection = replace(model_selection(components.model), executor=executor_name)
+    return replace(selection, model=None if argument is None else _from_anywhere(argument))
+
+
+def model_selection(model: LoadedModel) -> BackendSelection:
+    """The parts of its identity where it has a plan, the fingerprint of its files where it has none."""
+    if not isinstance(model, PlanModel):
+        return BackendSelection(None, "", model.arithmetic, weights_digest=model.bundle.fingerprint)
+    identity = model.identity
+    return BackendSelection(None, "", model.arithmetic, identity.weights_digest, identity.plan_hash)
 
 
 def _from_anywhere(argument: str) -> str:

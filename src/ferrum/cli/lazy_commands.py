@@ -25,6 +25,7 @@ COMMANDS = {
     "list": CommandSource("ferrum.cli.list_models", "list_models"),
     "rm": CommandSource("ferrum.cli.rm", "rm"),
     "plan": CommandSource("ferrum.cli.plan", "plan"),
+    "replay-bundle": CommandSource("ferrum.cli.replay_bundle", "replay_bundle"),
     "bench": CommandSource("ferrum.cli.bench", "app"),
 }
 

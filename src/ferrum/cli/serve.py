@@ -6,6 +6,15 @@ from typing import Annotated
 
 import typer
 
+from ferrum.cli.evidence_options import (
+    BundleDirOption,
+    BundleRequestsOption,
+    BundleTokenIdsOption,
+    ProfileDetailOption,
+    ProfileOption,
+    SchedulerTraceOption,
+    evidence_config,
+)
 from ferrum.cli.model_options import (
     ContextOption,
     ExecutorOption,
@@ -19,6 +28,7 @@ from ferrum.cli.model_options import (
     read_template,
 )
 from ferrum.core.collector_pause import collector_paused
+from ferrum.core.evidence_config import BundleOccasion, BundleTokenIds, Entrypoint, ProfileDetail
 from ferrum.core.kv_dtype import KvDtype
 
 
@@ -68,6 +78,12 @@ def serve(
             help="Let requests ask, with explain_cache, why they missed; shows tokens of others' prompts.",
         ),
     ] = False,
+    profile_jsonl: ProfileOption = None,
+    scheduler_trace_jsonl: SchedulerTraceOption = None,
+    profile_detail: ProfileDetailOption = ProfileDetail.STANDARD,
+    bundle_dir: BundleDirOption = None,
+    bundle_requests: BundleRequestsOption = BundleOccasion.FAILED,
+    bundle_token_ids: BundleTokenIdsOption = BundleTokenIds.KEPT,
 ) -> None:
     """Serve MODEL over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health, /ready, /metrics."""
     with collector_paused():
@@ -93,5 +109,14 @@ def serve(
             memory_bytes=read_size(memory),
             has_prefix_cache=prefix_cache,
             explains_cache=debug_prefix_cache,
+            evidence=evidence_config(
+                Entrypoint.SERVE,
+                profile_jsonl,
+                scheduler_trace_jsonl,
+                profile_detail,
+                bundle_dir,
+                bundle_requests,
+                bundle_token_ids,
+            ),
         )
     )

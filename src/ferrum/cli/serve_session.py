@@ -6,14 +6,17 @@ import logging
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from ferrum.assembly.memory_fit import ExplicitSizes
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
+from ferrum.cli.json_output import require_writable
 from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import start_up_lines
 from ferrum.cli.streams import say
 from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
@@ -48,6 +51,7 @@ class ServeSettings:
     memory_bytes: int | None
     has_prefix_cache: bool
     explains_cache: bool
+    evidence: EvidenceConfig
 
 
 def serve_session(settings: ServeSettings) -> None:
@@ -62,6 +66,7 @@ def serve_session(settings: ServeSettings) -> None:
         explains_cache=settings.explains_cache,
     )
     load_options = _load_options(settings)
+    _require_places(settings.evidence)
     with bind_socket(settings.host, settings.port) as bound:
         say(f"loading {settings.model}")
         started_at = time.monotonic()
@@ -80,6 +85,15 @@ def serve_session(settings: ServeSettings) -> None:
     say("ended")
 
 
+def _require_places(evidence: EvidenceConfig) -> None:
+    """Before the model is loaded. Raises InvalidConfig for a journal that cannot be written."""
+    for option, path in (
+        ("--profile-jsonl", evidence.profile_jsonl),
+        ("--scheduler-trace-jsonl", evidence.scheduler_trace_jsonl),
+    ):
+        require_writable(None if path is None else Path(path), option)
+
+
 def _load_options(settings: ServeSettings) -> LoadOptions:
     usual = SchedulerConfig()
     max_running = usual.max_running_requests if settings.max_running is None else settings.max_running
@@ -96,6 +110,7 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         memory_bytes=settings.memory_bytes,
         prefix_cache=settings.has_prefix_cache,
         scheduler=scheduler,
+        evidence=settings.evidence,
     )
     explicit = ExplicitSizes(
         context_length=settings.context_length is not None, sequences=settings.max_running is not None

@@ -47,14 +47,14 @@ class ActiveRequest:
         """When it must have ended, if ever."""
         return None if self.timeout_s is None else self.submitted_at + self.timeout_s
 
-    def record(self, end: End, duration_s: float) -> RequestRecord:
-        """All there is to know of the request, which ended with ``end``."""
+    def record(self, end: End, reason: FinishReason, duration_s: float) -> RequestRecord:
+        """All there is to know of the request, which ended with ``end`` for ``reason``."""
         return RequestRecord(
             prompt=self.prompt,
             prompt_ids=self.spec.prompt_ids,
             sampling=self.spec.sampling,
             max_tokens=self.spec.max_tokens,
-            result=self.output.result(FinishReason.ERROR) if isinstance(end, FerrumError) else end,
+            result=self.output.result(reason) if isinstance(end, FerrumError) else end,
             error=end if isinstance(end, FerrumError) else None,
             duration_s=duration_s,
         )

@@ -412,9 +412,9 @@ class StepLoop:
                 duration_s=duration_s,
             )
         )
-        if self._observers.wants_details:
-            self._observers.on_detail(request.record(end, duration_s))
         self._post_office.post(request.outlet, text, end)
+        if self._observers.wants_details:
+            self._observers.on_detail(request.record(end, reason, duration_s))
 
     def _close_account(self, request_id: str) -> None:
         outstanding = self._ledger.close(request_id).outstanding

@@ -27,6 +27,8 @@ OUTPUT_SCAN = "bad_output_scan.json"
 COMMAND = "replay.command.json"
 REPLAY_BODY = "replay_body.json"
 DIAGNOSTICS = "failure_diagnostics.json"
+# Of the whole engine, beside the bundles.
+ENGINE_DIAGNOSTICS = "engine_failure_diagnostics.json"
 
 REQUIRED = (
     REQUEST,

@@ -9,29 +9,42 @@ import re
 import shutil
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ferrum.core.details import Detail, IterationRan
-from ferrum.core.errors import InvalidConfig
-from ferrum.core.events import Event
+from ferrum.core.errors import DeadlineExceeded, InvalidConfig
+from ferrum.core.events import EngineFailed, Event
 from ferrum.core.evidence_config import BundleOccasion
 from ferrum.core.request_record import RequestRecord
 from ferrum.evidence.background_writer import BackgroundWriter, Lost
-from ferrum.evidence.bundle_files import DIAGNOSTICS, BundleContext, bundle_files
-from ferrum.evidence.failure_diagnostics import RECENT_ITERATIONS, failure_diagnostics
+from ferrum.evidence.bundle_files import DIAGNOSTICS, ENGINE_DIAGNOSTICS, BundleContext, bundle_files
+from ferrum.evidence.failure_diagnostics import (
+    RECENT_ITERATIONS,
+    engine_diagnostics,
+    failure_diagnostics,
+)
 
 _log = logging.getLogger("ferrum.evidence")
 _MOST_NAME_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class _EndedRequest:
     record: RequestRecord
     recent: tuple[IterationRan, ...]
     unix_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class _FailedEngine:
+    diagnostics: Mapping[str, Any]
+    unix_nanos: int
+
+
+_Task = _EndedRequest | _FailedEngine
 
 
 class BundleRecorder:
@@ -65,7 +78,9 @@ class BundleRecorder:
         return self._writer.problem
 
     def on(self, event: Event) -> None:
-        """Events tell nothing that the record of a request does not."""
+        """Of the events, only the failure of the whole engine tells more than the records of requests."""
+        if isinstance(event, EngineFailed):
+            self._writer.put(_FailedEngine(engine_diagnostics(event, tuple(self._recent)), time.time_ns()))
 
     def on_detail(self, detail: Detail) -> None:
         if isinstance(detail, IterationRan):
@@ -73,7 +88,7 @@ class BundleRecorder:
         elif isinstance(detail, RequestRecord) and self._is_wanted(detail):
             self._num_bundles += 1
             if self._num_bundles <= self._limit:
-                self._writer.put(_Task(detail, tuple(self._recent), time.time_ns()))
+                self._writer.put(_EndedRequest(detail, tuple(self._recent), time.time_ns()))
             elif self._num_bundles == self._limit + 1:
                 _log.warning("%d replay bundles were written; no more will be", self._limit)
 
@@ -81,16 +96,21 @@ class BundleRecorder:
         self._writer.close()
 
     def _is_wanted(self, record: RequestRecord) -> bool:
-        return self._occasion is BundleOccasion.ALL or record.error is not None
+        """A deadline that passed is no fault to look into."""
+        has_failed = record.error is not None and not isinstance(record.error, DeadlineExceeded)
+        return self._occasion is BundleOccasion.ALL or has_failed
 
     def _write(self, tasks: Sequence[_Task | Lost]) -> None:
         for task in tasks:
             if isinstance(task, Lost):
                 _log.warning("%d replay bundles were left out: too many at once", task.count)
+            elif isinstance(task, _FailedEngine):
+                path = self._directory / f"{_moment(task.unix_nanos)}-{os.getpid()}-{ENGINE_DIAGNOSTICS}"
+                path.write_text(_as_text(task.diagnostics), encoding="utf-8")
             else:
                 self._write_bundle(task)
 
-    def _write_bundle(self, task: _Task) -> None:
+    def _write_bundle(self, task: _EndedRequest) -> None:
         name = _folder_name(task)
         target = self._directory / name
         argv = ("ferrum", "replay-bundle", str(target.absolute()))
@@ -108,11 +128,15 @@ class BundleRecorder:
             raise
 
 
-def _folder_name(task: _Task) -> str:
+def _folder_name(task: _EndedRequest) -> str:
     """Sorts by time; unlike any other, whatever the request was called."""
-    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(task.unix_nanos // 10**9))
     shown = re.sub(r"[^A-Za-z0-9_-]+", "-", task.record.request_id)[:_MOST_NAME_CHARACTERS]
-    return f"{moment}-{task.unix_nanos % 10**9:09d}-{os.getpid()}-{shown}"
+    return f"{_moment(task.unix_nanos)}-{os.getpid()}-{shown}"
+
+
+def _moment(unix_nanos: int) -> str:
+    seconds, nanos = divmod(unix_nanos, 10**9)
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds))}-{nanos:09d}"
 
 
 def _as_text(content: Any) -> str:

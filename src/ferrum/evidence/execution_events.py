@@ -8,6 +8,7 @@ from typing import Any
 
 from ferrum.core.details import IterationRan
 from ferrum.core.events import (
+    EngineFailed,
     Event,
     FirstToken,
     RequestAdmitted,
@@ -26,6 +27,10 @@ from ferrum.evidence.resource_events import Moment
 
 ENGINE = "engine"
 _MICROSECONDS = 1e6
+_PROBLEMS = {
+    FinishReason.ERROR: "the request ended with an error",
+    FinishReason.TIMEOUT: "the request came to its deadline",
+}
 
 
 class ExecutionEvents:
@@ -54,6 +59,9 @@ class ExecutionEvents:
             case RequestRejected(request_id=request_id, error=name):
                 error = EventError(name, "the request was refused before it waited", is_blocking=True)
                 return self._event("request_rejected", request_id, {"requests": 1}, moment, error=error)
+            case EngineFailed(reason=reason, num_requests=count):
+                error = EventError("engine_failed", reason, is_blocking=True)
+                return self._event("engine_failed", ENGINE, {"requests": count}, moment, error=error)
             case StepFailed(error=message, num_sequences=count, num_failed=failed):
                 error = EventError("step_failed", message or "no message", is_blocking=bool(failed))
                 shape = {"sequences": count, "failed": failed}
@@ -99,9 +107,8 @@ class ExecutionEvents:
         )
 
     def _finished(self, finished: RequestFinished, moment: Moment) -> ProfileEvent:
-        error = None
-        if finished.reason is FinishReason.ERROR:
-            error = EventError("request_failed", "the request ended with an error", is_blocking=True)
+        problem = _PROBLEMS.get(finished.reason)
+        error = None if problem is None else EventError("request_failed", problem, is_blocking=True)
         shape = {"prompt_tokens": finished.prompt_tokens, "completion_tokens": finished.completion_tokens}
         return self._event(
             "request_finished",

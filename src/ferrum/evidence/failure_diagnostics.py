@@ -1,7 +1,9 @@
-"""FailureDiagnostics: what a failed request leaves for whoever has to find out why."""
+"""What a failed request, or a failed engine, leaves for whoever has to find out why."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import traceback
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -9,6 +11,7 @@ from typing import Any
 
 from ferrum.core.details import IterationRan
 from ferrum.core.errors import FerrumError
+from ferrum.core.events import EngineFailed
 from ferrum.core.request_record import RequestRecord
 
 # Steps before the failure that are told.
@@ -32,6 +35,20 @@ def failure_diagnostics(
     }
 
 
+def engine_diagnostics(failed: EngineFailed, recent: Iterable[IterationRan]) -> dict[str, Any]:
+    """Why the engine makes no steps, what the last ones did, and where every thread of the process is now."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return {
+        "reason": failed.reason,
+        "num_requests": failed.num_requests,
+        "recent_iterations": [_iteration_object(iteration) for iteration in recent],
+        "threads": {
+            f"{names.get(ident, 'unknown')}/{ident}": _places(traceback.extract_stack(frame))
+            for ident, frame in sys._current_frames().items()
+        },
+    }
+
+
 def _causes(error: BaseException) -> list[BaseException]:
     found: list[BaseException] = []
     cause = error.__cause__
@@ -42,12 +59,15 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _error_object(error: BaseException) -> dict[str, Any]:
-    frames = traceback.extract_tb(error.__traceback__)
     return {
         "type": type(error).__name__,
         "message": str(error),
-        "raised_in": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
+        "raised_in": _places(traceback.extract_tb(error.__traceback__)),
     }
+
+
+def _places(frames: traceback.StackSummary) -> list[str]:
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
 
 
 def _iteration_object(iteration: IterationRan) -> dict[str, Any]:

@@ -76,7 +76,11 @@ def _total_of(event: RequestAdmitted | RequestPreempted | RequestFinished) -> st
         return "admitted"
     if isinstance(event, RequestPreempted):
         return "preempted"
-    ends = {FinishReason.CANCELLED: "cancelled", FinishReason.ERROR: "failed"}
+    ends = {
+        FinishReason.CANCELLED: "cancelled",
+        FinishReason.ERROR: "failed",
+        FinishReason.TIMEOUT: "failed",
+    }
     return ends.get(event.reason, "completed")
 
 
