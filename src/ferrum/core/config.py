@@ -12,11 +12,13 @@ from typing import Any, TypeVar, get_type_hints
 from ferrum.core.errors import InvalidConfig
 from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
+from ferrum.core.scheduling_policy import SchedulingPolicy
 
 _Config = TypeVar("_Config")
 
 # Least and greatest value of the scheduler's settings that are no counts.
 _REAL_LIMITS = MappingProxyType({"max_step_s": (0.001, 3600.0), "max_decode_stretch": (1.0, 1000.0)})
+_NO_NUMBERS = ("policy", "fair_tenants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class SchedulerConfig:
     prefix_rendezvous_max_wait_ms
                                 how long a request waits for another that is computing their common prefix
                                 and makes no progress; 0 = never waits
+    policy                      fcfs: let in as they came; priority: by the requests' own numbers first
+    fair_tenants                of those who wait, the tenant who had the fewest tokens so far comes first
     """
 
     max_running_requests: int = 16
@@ -52,14 +56,18 @@ class SchedulerConfig:
     min_prefill_tokens: int = 4
     expected_output_tokens: int = 256
     prefix_rendezvous_max_wait_ms: int = 10_000
+    policy: SchedulingPolicy = SchedulingPolicy.FCFS
+    fair_tenants: bool = False
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            if each.name not in _REAL_LIMITS:
+            if each.name not in (*_REAL_LIMITS, *_NO_NUMBERS):
                 lowest = 0 if each.name == "prefix_rendezvous_max_wait_ms" else 1
                 _require_count(f"scheduler.{each.name}", getattr(self, each.name), lowest)
         for name, (lowest_value, highest_value) in _REAL_LIMITS.items():
             _require_number(f"scheduler.{name}", getattr(self, name), lowest_value, highest_value)
+        _require_choice("scheduler.policy", self.policy, SchedulingPolicy)
+        _require_truth("scheduler.fair_tenants", self.fair_tenants)
         if self.max_num_batched_tokens < self.max_running_requests:
             raise InvalidConfig(
                 "scheduler.max_num_batched_tokens",
@@ -92,7 +100,8 @@ class EngineConfig:
     stream_buffer_chunks   chunks a stream holds for a slow reader before texts are joined
     tokenizer_threads      threads that turn prompts into tokens
     shutdown_drain_s       seconds that running requests get to end when the engine shuts down
-    stall_after_s          seconds one step may take before the engine is reported as stuck
+    stall_after_s          seconds without a step, although there is work, after which the engine is stuck:
+                           it says so, tells whoever waits, and refuses requests until there is a step
     logit_digests          report a digest of the logits' bits with every token (debugging; costs time)
     prefix_cache           keep computed blocks and share them between requests that begin alike
     recurrent_state_max_slots
@@ -111,7 +120,7 @@ class EngineConfig:
     stream_buffer_chunks: int = 100
     tokenizer_threads: int = 1
     shutdown_drain_s: float = 30.0
-    stall_after_s: float = 300.0
+    stall_after_s: float = 120.0
     logit_digests: bool = False
     prefix_cache: bool = True
     recurrent_state_max_slots: int | None = None
@@ -123,9 +132,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _require_optional_count("max_model_len", self.max_model_len)
-        if not isinstance(self.kv_dtype, KvDtype):
-            known = " or ".join(KvDtype)
-            raise InvalidConfig("kv_dtype", f"must be {known}, not {self.kv_dtype!r}")
+        _require_choice("kv_dtype", self.kv_dtype, KvDtype)
         _require_optional_count("memory_bytes", self.memory_bytes)
         _require_number("memory_utilization", self.memory_utilization, 0.0, 1.0)
         if self.memory_utilization == 0:
@@ -139,8 +146,7 @@ class EngineConfig:
         _require_number("shutdown_drain_s", self.shutdown_drain_s, 0.0, 86_400.0)
         _require_number("stall_after_s", self.stall_after_s, 1.0, 86_400.0)
         for name in ("logit_digests", "prefix_cache"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidConfig(name, f"must be true or false, not {getattr(self, name)!r}")
+            _require_truth(name, getattr(self, name))
 
 
 def config_from_mapping(kind: type[_Config], values: Mapping[str, Any]) -> _Config:
@@ -173,6 +179,16 @@ def _require_count(name: str, value: object, lowest: int = 1) -> None:
         raise InvalidConfig(name, f"must be an integer, not {value!r}")
     if value < lowest:
         raise InvalidConfig(name, f"must be at least {lowest}, not {value}")
+
+
+def _require_choice(name: str, value: object, kind: type[StrEnum]) -> None:
+    if not isinstance(value, kind):
+        raise InvalidConfig(name, f"must be {' or '.join(kind)}, not {value!r}")
+
+
+def _require_truth(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidConfig(name, f"must be true or false, not {value!r}")
 
 
 def _require_optional_count(name: str, value: object) -> None:

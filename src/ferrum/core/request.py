@@ -61,7 +61,8 @@ class InferenceRequest:
     tells nothing to others; None = with all that have none. ``wants_cache_explanation``: the result says why
     no more of the prompt was found in the cache (debugging). ``wants_token_trace``: the result carries
     evidence of its tokens. ``timeout_s`` after it arrived the request ends: with DeadlineExceeded, or with
-    what there is once there is a token.
+    what there is once there is a token. ``priority``: lower numbers first, where the scheduling policy looks
+    at them. ``tenant``: on whose account it runs, where tenants get equal shares.
     """
 
     request_id: str
@@ -71,9 +72,13 @@ class InferenceRequest:
     wants_cache_explanation: bool = False
     wants_token_trace: bool = False
     timeout_s: float | None = None
+    priority: int = 0
+    tenant: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises InvalidRequest for a salt that is no text or an empty one, or a timeout that is no time."""
+        """Raises InvalidRequest for a salt or tenant that is no text or empty, a timeout that is no time, a
+        priority that is no integer.
+        """
         timeout_s = self.timeout_s
         if timeout_s is not None and not (_is_real(timeout_s) and 0 < timeout_s <= LONGEST_TIMEOUT_S):
             raise InvalidRequest(
@@ -81,11 +86,14 @@ class InferenceRequest:
                 "leave it out to wait as long as it takes",
                 param="timeout_s",
             )
-        if self.cache_salt is not None and (not isinstance(self.cache_salt, str) or not self.cache_salt):
-            raise InvalidRequest(
-                f"must be a text that is not empty, not {self.cache_salt!r}; leave it out to share with all",
-                param="cache_salt",
-            )
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
+            raise InvalidRequest(f"must be an integer, not {self.priority!r}", param="priority")
+        for param, value in (("cache_salt", self.cache_salt), ("tenant", self.tenant)):
+            if value is not None and (not isinstance(value, str) or not value):
+                raise InvalidRequest(
+                    f"must be a text that is not empty, not {value!r}; leave it out to share with all",
+                    param=param,
+                )
 
 
 class FinishReason(StrEnum):

@@ -186,6 +186,13 @@ class ContinuousBatchEngine:
             self._steps.cancel(active)
         return active is not None
 
+    def update_priority(self, request_id: str, priority: int) -> bool:
+        """Serves an active request by another priority from now on. False: not active.
+
+        Raises InvalidRequest where the scheduling policy does not look at priorities.
+        """
+        return self._steps.update_priority(request_id, priority)
+
     def status(self) -> EngineStatus:
         plan = self._executor.resolved_plan
         capacity = self._executor.capacity

@@ -61,6 +61,8 @@ class InputProcessor:
             scope=PrefixScope(salt=request.cache_salt),
             wants_cache_explanation=request.wants_cache_explanation,
             wants_token_trace=request.wants_token_trace,
+            priority=request.priority,
+            tenant=request.tenant,
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:

@@ -172,6 +172,14 @@ class StepLoop:
                 if request.outlet is outlet:
                     self.cancel(request)
 
+    def update_priority(self, request_id: str, priority: int) -> bool:
+        """False for a request that is not active. Raises InvalidRequest where nobody looks at priorities."""
+        with self._locked():
+            if request_id not in self._active:
+                return False
+            self._scheduler.update_priority(request_id, priority)
+            return True
+
     def find(self, request_id: str) -> ActiveRequest | None:
         return self._active.get(request_id)
 

@@ -72,6 +72,8 @@ class PrefixRendezvous:
         needed = num_found + self._block_tokens  # Less is computed sooner than waited for.
         leader, boundary = None, needed - 1
         for other in self._leaders_like(follower):
+            if other.priority > follower.priority:
+                continue
             shared = _shared_tokens(follower, other, needed)
             if shared > max(boundary, other.num_computed_tokens):
                 leader, boundary = other, shared

@@ -11,17 +11,20 @@ from ferrum.cache.prefix_match import PrefixMatch
 from ferrum.cache.sequence_states import SequenceStates
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.config import SchedulerConfig
-from ferrum.core.errors import QueueFull, ResourceExhausted
+from ferrum.core.errors import InvalidRequest, QueueFull, ResourceExhausted
 from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted
 from ferrum.core.scheduler_snapshot import SchedulerSnapshot
+from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.step import SampledToken, SequencePart, StepPlan
 from ferrum.plan.plan_work import UNIFORM_WORK
 from ferrum.scheduling.block_promises import BlockPromises
+from ferrum.scheduling.output_lengths import OutputLengths
 from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
 from ferrum.scheduling.prefill_shares import PrefillShares
 from ferrum.scheduling.prefix_rendezvous import PrefixRendezvous
 from ferrum.scheduling.sequence import Sequence, SequenceSpec
 from ferrum.scheduling.step_pace import StepPace
+from ferrum.scheduling.tenant_shares import GENERATED_TOKEN_COST, TenantShares
 from ferrum.scheduling.token_budget import TokenBudget
 from ferrum.scheduling.waiting_queue import WaitingQueue
 
@@ -30,11 +33,11 @@ class ContinuousBatchScheduler:
     """One StepPlan per iteration: decodes, then admission, then chunked prefill in the rest of the budgets of
     tokens and time.
 
-    Requests are admitted in the order of their tickets, when the KV room promised to them is there. A request
-    that outgrows its promise when nothing is left preempts the youngest running one, which keeps its
-    generated tokens and its ticket and is computed again later. Because a result never depends on batch or
-    chunk, none of this changes a token. Mutated under the engine's lock only; ``schedule`` costs O(running
-    requests).
+    Requests are admitted in the order of their tickets, or of priorities and shares if so configured, when
+    the KV room promised to them is there. A request that outgrows its promise when nothing is left preempts
+    the youngest running one of the least priority, which keeps its generated tokens and its ticket and is
+    computed again later. Because a result never depends on batch or chunk, none of this changes a token.
+    Mutated under the engine's lock only; ``schedule`` costs O(running requests).
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class ContinuousBatchScheduler:
         self._observers = observers or Observers()
         self._clock = clock
         self._promises = BlockPromises(cache)
+        self._output_lengths = OutputLengths(config.expected_output_tokens)
         self.pins = PinnedPrefixes(cache, self._promises)
         self._rendezvous = PrefixRendezvous(
             config.prefix_rendezvous_max_wait_ms / 1000 if cache.shares_prefixes else 0.0,
@@ -61,8 +65,9 @@ class ContinuousBatchScheduler:
             clock,
         )
         self._sequences: dict[str, Sequence] = {}
-        self._waiting = WaitingQueue()
-        self._running: list[Sequence] = []  # by ticket
+        self._shares = TenantShares()
+        self._waiting = WaitingQueue(self._shares)
+        self._running: list[Sequence] = []  # by rank
         self._next_ticket = 0
 
     @property
@@ -81,11 +86,13 @@ class ContinuousBatchScheduler:
         """Puts a request at the end of the waiting queue.
 
         Raises QueueFull when the waiting prompts hold too many tokens, ResourceExhausted for a request that
-        could not even run alone.
+        could not even run alone, InvalidRequest for a priority that would be ignored.
         """
         assert request.request_id not in self._sequences
         assert request.prompt_ids
-        sequence = Sequence(request, self._next_ticket, self._clock())
+        self._require_policy(request.priority)
+        tenant = request.tenant if self._config.fair_tenants else None
+        sequence = Sequence(request, self._next_ticket, self._clock(), tenant)
         needed = self._cache.blocks_for(sequence.max_total_tokens)
         if needed > self._cache.num_blocks:
             raise ResourceExhausted("KV blocks", needed, self._cache.num_blocks, "lower max_tokens")
@@ -96,7 +103,23 @@ class ContinuousBatchScheduler:
             )
         self._next_ticket += 1
         self._sequences[request.request_id] = sequence
+        self._shares.join(tenant)
         self._waiting.push(sequence)
+
+    def update_priority(self, request_id: str, priority: int) -> None:
+        """From the next step on an active request counts as if it had come with this priority.
+
+        Raises InvalidRequest when priorities would be ignored.
+        """
+        self._require_policy(priority)
+        sequence = self._sequences[request_id]
+        if sequence in self._running:
+            sequence.priority = priority
+            self._running.sort(key=lambda running: running.rank)
+        else:
+            self._waiting.remove(sequence)
+            sequence.priority = priority
+            self._waiting.push(sequence)
 
     def schedule(self) -> StepPlan | None:
         """The next step, or None when there is nothing to do."""
@@ -115,16 +138,20 @@ class ContinuousBatchScheduler:
         for part in parts:
             self._note_computed(self._sequences[part.request_id], part)
         for token in tokens:
-            self._sequences[token.request_id].token_ids.append(token.token_id)
+            sequence = self._sequences[token.request_id]
+            sequence.token_ids.append(token.token_id)
+            self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST)
 
     def finish(self, request_id: str) -> None:
         """Forgets a request in any phase and gives its blocks back."""
         sequence = self._sequences.pop(request_id)
+        self._learn_length(sequence)
         if sequence in self._running:
             self._stop_running(sequence)
         else:
             self._waiting.remove(sequence)
             self._rendezvous.leave(sequence)
+        self._shares.leave(sequence.tenant)
 
     def cache_use(self, request_id: str) -> CacheUse:
         """What of an active request's prompt was not computed but found."""
@@ -142,6 +169,14 @@ class ContinuousBatchScheduler:
             num_used_blocks=self._cache.num_used_blocks,
         )
 
+    def _require_policy(self, priority: int) -> None:
+        if priority and self._config.policy is not SchedulingPolicy.PRIORITY:
+            raise InvalidRequest(
+                f"{priority} would be ignored: requests are served as they come; leave it out, or set the "
+                "scheduling policy to priority (--scheduling-policy)",
+                param="priority",
+            )
+
     def _decode_parts(self, budget: TokenBudget) -> list[SequencePart]:
         parts = []
         for sequence in tuple(self._running):
@@ -154,14 +189,22 @@ class ContinuousBatchScheduler:
         """Promises room for every known token; False when the sequence itself had to give way."""
         needed = self._cache.blocks_for(len(sequence.token_ids))
         while not self._promises.raise_to(sequence.request_id, needed):
-            youngest = self._running[-1]
-            self._preempt(youngest)
-            if youngest is sequence:
+            last = self._running[-1]
+            self._preempt(last)
+            if last is sequence:
                 return False
+            # Room for growing on, or the next block would make somebody give way again.
+            wanted = sequence.tokens_to_promise(self._output_lengths.expected)
+            self._promises.raise_to(sequence.request_id, self._cache.blocks_for(wanted))
         return True
+
+    def _learn_length(self, sequence: Sequence) -> None:
+        if sequence.has_default_budget and sequence.num_generated_tokens:
+            self._output_lengths.note(sequence.num_generated_tokens)
 
     def _preempt(self, sequence: Sequence) -> None:
         self._observers.on(RequestPreempted(sequence.request_id, sequence.num_computed_tokens))
+        self._learn_length(sequence)
         self._stop_running(sequence)
         sequence.forget_computed()
         sequence.waiting_since = self._clock()
@@ -184,11 +227,12 @@ class ContinuousBatchScheduler:
 
     def _admit_waiting(self) -> None:
         """Those who wait for a prefix that is being computed keep their places, and one among the running."""
-        num_held = 0
-        while num_held < len(self._waiting):
-            if len(self._running) + num_held >= self._config.max_running_requests:
+        num_held, most = 0, self._config.max_running_requests
+        if not self._waiting or len(self._running) >= most:
+            return
+        for sequence in self._waiting.candidates():
+            if len(self._running) + num_held >= most:
                 return
-            sequence = self._waiting[num_held]
             if self._rendezvous.must_wait(sequence):
                 num_held += 1
                 continue
@@ -200,7 +244,7 @@ class ContinuousBatchScheduler:
 
     def _admit(self, sequence: Sequence, match: PrefixMatch) -> bool:
         """Lets the request run from what was found of it; False, changing nothing, when there is no room."""
-        num_tokens = sequence.tokens_to_promise(self._config.expected_output_tokens)
+        num_tokens = sequence.tokens_to_promise(self._output_lengths.expected)
         num_blocks = self._cache.blocks_for(num_tokens)
         if not self._promises.has_room(num_blocks, match):
             return False
@@ -210,13 +254,14 @@ class ContinuousBatchScheduler:
             sequence.state_slot = self._states.take(sequence.request_id)
         if not sequence.num_preemptions:
             sequence.cache_use = self._cache_use(sequence, match)
+            self._shares.charge(sequence.tenant, len(sequence.token_ids) - match.num_tokens)
         self._cache.count_lookup(match)
         self._cache.adopt(sequence.request_id, sequence.scope, match)
         has_promise = self._promises.raise_to(sequence.request_id, num_blocks)
         assert has_promise, "there was room for it before"
         sequence.num_computed_tokens = match.num_tokens
         self._waiting.remove(sequence)
-        insort(self._running, sequence, key=lambda running: running.ticket)
+        insort(self._running, sequence, key=lambda running: running.rank)
         self._rendezvous.lead(sequence)
         waited_s = self._clock() - sequence.waiting_since
         self._observers.on(RequestAdmitted(sequence.request_id, waited_s))

@@ -19,7 +19,7 @@ class SequenceSpec:
     ``max_tokens`` is resolved (the context's remainder when the caller named none, then
     ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
-    evidence of its tokens.
+    evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest.
     """
 
     request_id: str
@@ -31,6 +31,12 @@ class SequenceSpec:
     scope: PrefixScope = field(default_factory=PrefixScope)
     wants_cache_explanation: bool = False
     wants_token_trace: bool = False
+    priority: int = 0
+    tenant: str | None = None
+
+
+Rank = tuple[int, int]
+"""Priority and ticket: smaller ones are let in sooner, and give way later."""
 
 
 class Sequence:
@@ -39,7 +45,8 @@ class Sequence:
     ``token_ids`` is the prompt and everything generated so far. The keys and values of the first
     ``num_computed_tokens`` are in the cache; ``cache_use`` says what of the prompt was there before it ran.
     ``state_slot`` is the place of its recurrent state while it runs, for a model that has one.
-    ``ticket`` orders requests by submission and never changes.
+    ``ticket`` orders requests by submission and never changes; by ``rank`` they are served. ``tenant`` is
+    whose share it takes from, None where shares are not kept.
     """
 
     __slots__ = (
@@ -48,15 +55,21 @@ class Sequence:
         "max_total_tokens",
         "num_computed_tokens",
         "num_preemptions",
+        "priority",
         "request_id",
         "state_slot",
+        "tenant",
         "ticket",
         "token_ids",
         "waiting_since",
     )
 
-    def __init__(self, request: SequenceSpec, ticket: int, waiting_since: float) -> None:
+    def __init__(
+        self, request: SequenceSpec, ticket: int, waiting_since: float, tenant: str | None = None
+    ) -> None:
         self._request = request
+        self.priority = request.priority
+        self.tenant = tenant
         self.request_id = request.request_id
         self.ticket = ticket
         self.waiting_since = waiting_since
@@ -66,6 +79,10 @@ class Sequence:
         self.cache_use = CacheUse()
         self.num_preemptions = 0
         self.state_slot: int | None = None
+
+    @property
+    def rank(self) -> Rank:
+        return self.priority, self.ticket
 
     @property
     def scope(self) -> PrefixScope:
@@ -83,13 +100,24 @@ class Sequence:
         return self.num_remaining_tokens == 1 and len(self.token_ids) > len(self._request.prompt_ids)
 
     def tokens_to_promise(self, expected_output_tokens: int) -> int:
-        """Tokens to keep room for on admission: an explicit budget, or the expected part of a default one.
+        """Tokens to keep room for: an explicit budget, or the expected part of a default one.
 
-        A request that was preempted is promised all of it, so that it need not give way for growing again.
+        A request that outgrew what was expected of it is promised as much again, and all there may be when it
+        gave way twice, so that it soon need not give way for growing any more.
         """
-        if self._request.is_budget_explicit or self.num_preemptions:
+        if not self.has_default_budget or self.num_preemptions > 1:
             return self.max_total_tokens
-        return min(self.max_total_tokens, len(self.token_ids) + expected_output_tokens)
+        output_tokens = max(expected_output_tokens, 2 * self.num_generated_tokens)
+        return min(self.max_total_tokens, len(self._request.prompt_ids) + output_tokens)
+
+    @property
+    def has_default_budget(self) -> bool:
+        """Whether it may write more than is expected of it."""
+        return not self._request.is_budget_explicit
+
+    @property
+    def num_generated_tokens(self) -> int:
+        return len(self.token_ids) - len(self._request.prompt_ids)
 
     @property
     def wants_cache_explanation(self) -> bool:

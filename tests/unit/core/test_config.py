@@ -93,6 +93,8 @@ def test_a_wrong_scheduler_value_is_named(field: str, value: object) -> None:
         return  # Turns it off.
     if field in ("max_step_s", "max_decode_stretch") and value == 1.5:
         return  # These are no counts.
+    if (field, value) == ("fair_tenants", True):
+        return
     with pytest.raises(InvalidConfig) as caught:
         config_from_mapping(SchedulerConfig, {field: value})
     assert caught.value.field == f"scheduler.{field}"

@@ -88,6 +88,7 @@ async def test_neighbours_of_one_that_expires_get_their_own_tokens() -> None:
     async with running(workshop):
         stays = asyncio.create_task(workshop.engine.infer(ask("stays", prompt="neighbour", max_tokens=20)))
         leaves = asyncio.create_task(workshop.engine.infer(timed("leaves", 1.0, max_tokens=20)))
+        await eventually(lambda: len(workshop.recorder.of(RequestQueued)) == 2)
         gate.let_through(6)
         await eventually(lambda: workshop.executor.num_steps == 7)
         clock.advance(1.0)
