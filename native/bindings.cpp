@@ -2,10 +2,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "kernels/kernel_table.h"
 #include "measure/arithmetic_rate.h"
@@ -54,10 +56,23 @@ class Runtime {
         interpreter_(&kernels_, num_threads, {max_tokens, max_outputs, num_blocks, context_length}) {}
 
   void reserve_weights(size_t bytes) { interpreter_.reserve_weights(bytes); }
-  int add_weight(int type, int rows, int columns, Array<uint8_t> data) {
-    require_source(WeightType(type), rows, columns, data.size());
+  int add_weight(int type, int rows, int columns) { return interpreter_.add_weight(WeightType(type), rows, columns); }
+  void pack_weights(const std::vector<std::tuple<int, int, Array<uint8_t>>>& sources) {
+    const std::vector<WeightView>& weights = interpreter_.memory().weights;
+    std::vector<WeightRows> parts;
+    for (const auto& [id, first_row, data] : sources) {
+      require(id >= 0 && id < int(weights.size()), "a weight that was not added");
+      const WeightView& weight = weights[size_t(id)];
+      const size_t row_bytes = source_row_bytes(weight.type, weight.columns);
+      const int num_rows = int(data.size() / row_bytes), end = first_row + num_rows;
+      require(size_t(num_rows) * row_bytes == data.size(), "weight data are not whole rows");
+      require(first_row >= 0 && first_row % kTileColumns == 0 && end <= weight.rows &&
+                  (end % kTileColumns == 0 || end == weight.rows),
+              "rows of a weight must begin and end on tiles, inside the weight");
+      parts.push_back({weight, first_row, num_rows, data.data()});
+    }
     nb::gil_scoped_release release;
-    return interpreter_.add_weight(WeightType(type), rows, columns, data.data());
+    interpreter_.pack_weights(parts);
   }
   int add_vector(Array<float> values) { return interpreter_.add_vector(values.data(), int(values.size())); }
   int add_buffer(int width, bool per_output, bool replicated) {
@@ -330,7 +345,9 @@ NB_MODULE(_native, m) {
       .def(nb::init<const std::string&, int, int, int, int, int>(), "kernel_set"_a, "num_threads"_a, "max_tokens"_a,
            "max_outputs"_a, "num_blocks"_a, "context_length"_a)
       .def("reserve_weights", &Runtime::reserve_weights, "bytes"_a)
-      .def("add_weight", &Runtime::add_weight, "type"_a, "rows"_a, "columns"_a, "data"_a)
+      .def("add_weight", &Runtime::add_weight, "type"_a, "rows"_a, "columns"_a)
+      .def("pack_weights", &Runtime::pack_weights, "sources"_a,
+           "Fills weights that were added: (id, first row, rows as the file stores them), in any order.")
       .def("add_vector", &Runtime::add_vector, "values"_a)
       .def("add_buffer", &Runtime::add_buffer, "width"_a, "per_output"_a, "replicated"_a)
       .def("add_quantized", &Runtime::add_quantized, "width"_a, "per_output"_a, "replicated"_a)

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
 
 #include "choose_tokens.h"
-#include "weight_packing.h"
 
 namespace ferrum {
 
@@ -16,19 +14,8 @@ PlanInterpreter::PlanInterpreter(const KernelTable* kernels, int num_threads, co
   operations_.push_back(std::make_unique<FillRopeTables>());
 }
 
-int PlanInterpreter::add_weight(WeightType type, int rows, int columns, const uint8_t* source) {
-  const PackedSize size = packed_size(type, rows, columns);
-  const size_t bytes = size.tile_bytes * size_t(size.tiles);
-  if (weight_bytes_ + bytes > weight_arena_.bytes()) throw std::length_error("more weights than were reserved");
-  uint8_t* target = weight_arena_.as<uint8_t>() + weight_bytes_;
-  weight_bytes_ += bytes;
-  std::atomic<int> next{0};
-  constexpr int tiles_per_claim = 4;
-  team_.run([&](int) {
-    for (int tile; (tile = next.fetch_add(tiles_per_claim)) < size.tiles;)
-      pack_tiles(type, rows, columns, source, target, tile, std::min(tile + tiles_per_claim, size.tiles));
-  });
-  memory_.weights.push_back({type, rows, columns, target, size.tile_bytes, size.scales_offset});
+int PlanInterpreter::add_weight(WeightType type, int rows, int columns) {
+  memory_.weights.push_back(weights_.add(type, rows, columns));
   return int(memory_.weights.size()) - 1;
 }
 

@@ -11,6 +11,7 @@
 #include "step.h"
 #include "task_ranges.h"
 #include "thread_team.h"
+#include "weight_store.h"
 
 namespace ferrum {
 
@@ -26,9 +27,9 @@ class PlanInterpreter {
   PlanInterpreter(const KernelTable* kernels, int num_threads, const Limits& limits);
 
   // Building. Ids count from 0 in order of adding.
-  // Before the first weight: one arena for all of them, so that huge pages hold the small ones too.
-  void reserve_weights(size_t bytes) { weight_arena_ = Arena(bytes); }
-  int add_weight(WeightType type, int rows, int columns, const uint8_t* source);
+  void reserve_weights(size_t bytes) { weights_.reserve(bytes); }
+  int add_weight(WeightType type, int rows, int columns);
+  void pack_weights(const std::vector<WeightRows>& parts) { weights_.pack(parts, team_); }
   int add_vector(const float* values, int count);
   // Replicated: every member has a copy for steps of few rows.
   int add_buffer(int width, RowSpace space, bool replicated);
@@ -53,7 +54,7 @@ class PlanInterpreter {
   const Memory& memory() const { return memory_; }
   const Limits& limits() const { return limits_; }
   int num_threads() const { return team_.size(); }
-  size_t weight_bytes() const { return weight_bytes_; }
+  size_t weight_bytes() const { return weights_.bytes(); }
   size_t kv_bytes() const { return kv_bytes_; }
   // Of buffers, tables and attention; complete when the plan is finished.
   size_t scratch_bytes() const;
@@ -69,8 +70,7 @@ class PlanInterpreter {
   Memory memory_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<TaskRanges> tasks_;  // per operation
-  Arena weight_arena_;
-  size_t weight_bytes_ = 0;
+  WeightStore weights_;
   size_t kv_bytes_ = 0;
   std::vector<Arena> arenas_;
   std::vector<int32_t> row_sequences_;

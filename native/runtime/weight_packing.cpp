@@ -1,11 +1,10 @@
 // Block formats as in the GGUF specification (ggml-org/ggml, docs/gguf.md) and ggml's quantisation structures.
 #include "weight_packing.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
-
-#include "half.h"
 
 namespace ferrum {
 namespace {
@@ -15,7 +14,7 @@ struct SourceBlock {
   int bytes;
 };
 
-SourceBlock source_block(WeightType type) {
+constexpr SourceBlock source_block(WeightType type) {
   switch (type) {
     case WeightType::F32: return {1, 4};
     case WeightType::F16:
@@ -105,107 +104,75 @@ BlockScales read_scales(WeightType type, const uint8_t* block) {
   return s;
 }
 
-// The 32 stored (offset, unsigned) codes of group ``g`` of a block.
-void read_codes(WeightType type, const uint8_t* block, int g, uint8_t* codes) {
-  switch (type) {
-    case WeightType::Q4_0:
-    case WeightType::Q4_1: {
-      const uint8_t* q = block + (type == WeightType::Q4_0 ? 2 : 4);
-      for (int j = 0; j < 16; ++j) {
-        codes[j] = q[j] & 15;
-        codes[j + 16] = q[j] >> 4;
-      }
-      break;
-    }
-    case WeightType::Q5_0:
-    case WeightType::Q5_1: {
-      const uint8_t* h = block + (type == WeightType::Q5_0 ? 2 : 4);
-      const uint8_t* q = h + 4;
-      uint32_t high;
-      memcpy(&high, h, 4);
-      for (int j = 0; j < 16; ++j) {
-        codes[j] = uint8_t((q[j] & 15) | (((high >> j) & 1) << 4));
-        codes[j + 16] = uint8_t((q[j] >> 4) | (((high >> (j + 16)) & 1) << 4));
-      }
-      break;
-    }
-    case WeightType::Q8_0:
-      for (int j = 0; j < 32; ++j) codes[j] = uint8_t(block[2 + j] ^ 0x80);
-      break;
-    case WeightType::Q2_K: {
-      const uint8_t* q = block + 16 + 32 * (g / 4);
-      for (int j = 0; j < 32; ++j) codes[j] = (q[j] >> (2 * (g % 4))) & 3;
-      break;
-    }
-    case WeightType::Q3_K: {
-      const uint8_t* h = block;
-      const uint8_t* q = block + 32 + 32 * (g / 4);
-      for (int j = 0; j < 32; ++j) codes[j] = uint8_t(((q[j] >> (2 * (g % 4))) & 3) | (((h[j] >> g) & 1) << 2));
-      break;
-    }
-    case WeightType::Q4_K: {
-      const uint8_t* q = block + 16 + 32 * (g / 2);
-      for (int j = 0; j < 32; ++j) codes[j] = g % 2 ? q[j] >> 4 : q[j] & 15;
-      break;
-    }
-    case WeightType::Q5_K: {
-      const uint8_t* h = block + 16;
-      const uint8_t* q = block + 48 + 32 * (g / 2);
-      for (int j = 0; j < 32; ++j) codes[j] = uint8_t((g % 2 ? q[j] >> 4 : q[j] & 15) | (((h[j] >> g) & 1) << 4));
-      break;
-    }
-    case WeightType::Q6_K: {
-      const int half = g / 4, part = g % 4;
-      const uint8_t* low = block + 64 * half + 32 * (part % 2);
-      const uint8_t* high = block + 128 + 32 * half;
-      for (int j = 0; j < 32; ++j)
-        codes[j] = uint8_t((part < 2 ? low[j] & 15 : low[j] >> 4) | (((high[j] >> (2 * part)) & 3) << 4));
-      break;
-    }
-    default: break;
+// Codes move in words of four: one quad of a column, the code of input 4 * quad + i in byte i.
+uint32_t load_word(const uint8_t* p) {
+  uint32_t value;
+  memcpy(&value, p, 4);
+  return value;
+}
+
+constexpr uint32_t in_each_byte(uint32_t value) { return value * 0x01010101u; }
+
+// Bits 0..3 of ``bits``, one to each byte.
+uint32_t spread_bits(uint32_t bits) { return ((bits & 15) * 0x00204081u) & in_each_byte(1); }
+
+// The stored (offset, unsigned) codes of one quad of group ``g`` of a block.
+template <WeightType Type>
+uint32_t read_quad(const uint8_t* block, int g, int quad) {
+  if constexpr (Type == WeightType::Q4_0 || Type == WeightType::Q4_1) {
+    const uint8_t* q = block + (Type == WeightType::Q4_0 ? 2 : 4);
+    return (load_word(q + 4 * (quad % 4)) >> (quad < 4 ? 0 : 4)) & in_each_byte(15);
+  } else if constexpr (Type == WeightType::Q5_0 || Type == WeightType::Q5_1) {
+    const uint8_t* high = block + (Type == WeightType::Q5_0 ? 2 : 4);
+    const uint32_t low = (load_word(high + 4 + 4 * (quad % 4)) >> (quad < 4 ? 0 : 4)) & in_each_byte(15);
+    return low | (spread_bits(load_word(high) >> (4 * quad)) << 4);
+  } else if constexpr (Type == WeightType::Q8_0) {
+    return load_word(block + 2 + 4 * quad) ^ in_each_byte(0x80);
+  } else if constexpr (Type == WeightType::Q2_K) {
+    return (load_word(block + 16 + 32 * (g / 4) + 4 * quad) >> (2 * (g % 4))) & in_each_byte(3);
+  } else if constexpr (Type == WeightType::Q3_K) {
+    const uint32_t low = (load_word(block + 32 + 32 * (g / 4) + 4 * quad) >> (2 * (g % 4))) & in_each_byte(3);
+    return low | (((load_word(block + 4 * quad) >> g) & in_each_byte(1)) << 2);
+  } else if constexpr (Type == WeightType::Q4_K) {
+    return (load_word(block + 16 + 32 * (g / 2) + 4 * quad) >> (4 * (g % 2))) & in_each_byte(15);
+  } else if constexpr (Type == WeightType::Q5_K) {
+    const uint32_t low = (load_word(block + 48 + 32 * (g / 2) + 4 * quad) >> (4 * (g % 2))) & in_each_byte(15);
+    return low | (((load_word(block + 16 + 4 * quad) >> g) & in_each_byte(1)) << 4);
+  } else {
+    static_assert(Type == WeightType::Q6_K);
+    const int half = g / 4, part = g % 4;
+    const uint32_t low = load_word(block + 64 * half + 32 * (part % 2) + 4 * quad);
+    const uint32_t high = load_word(block + 128 + 32 * half + 4 * quad);
+    return ((low >> (part < 2 ? 0 : 4)) & in_each_byte(15)) | (((high >> (2 * part)) & in_each_byte(3)) << 4);
   }
 }
 
-// Places 32 codes of tile column ``column`` into the group's planes, see formats.h.
-void place_codes(const WeightLayout& layout, const uint8_t* codes, int column, uint8_t* group) {
-  uint8_t* low = group + 4 * column;
-  if (layout.low_bits == 8) {
-    for (int quad = 0; quad < 8; ++quad) memcpy(low + 64 * quad, codes + 4 * quad, 4);
-    return;
-  }
-  const uint8_t mask = uint8_t((1 << layout.low_bits) - 1);
-  if (layout.low_bits == 4) {
-    for (int v = 0; v < 4; ++v)
-      for (int i = 0; i < 4; ++i)
-        low[64 * v + i] = uint8_t((codes[4 * v + i] & mask) | ((codes[16 + 4 * v + i] & mask) << 4));
+// Places the eight quads of a column into its group's planes, see formats.h; ``group`` is the column's first word.
+template <const WeightLayout& Layout>
+void place_quads(const uint32_t (&quads)[8], uint8_t* group) {
+  const auto store = [group](int vector, uint32_t word) { memcpy(group + 64 * vector, &word, 4); };
+  constexpr uint32_t mask = in_each_byte((1u << Layout.low_bits) - 1);
+  if constexpr (Layout.low_bits == 8) {
+    for (int quad = 0; quad < 8; ++quad) store(quad, quads[quad]);
+  } else if constexpr (Layout.low_bits == 4) {
+    for (int v = 0; v < 4; ++v) store(v, (quads[v] & mask) | ((quads[v + 4] & mask) << 4));
   } else {
-    for (int quad = 0; quad < 8; ++quad)
-      for (int i = 0; i < 4; ++i) low[64 * (quad / 4) + i] |= uint8_t((codes[4 * quad + i] & mask) << (2 * (quad % 4)));
-  }
-  uint8_t* high = low + 64 * layout.low_bits;
-  for (int quad = 0; quad < 8 && layout.high_bits > 0; ++quad) {
-    const int per_vector = layout.high_bits == 1 ? 8 : 4;
-    for (int i = 0; i < 4; ++i) {
-      const int bits = codes[4 * quad + i] >> layout.low_bits;
-      high[64 * (quad / per_vector) + i] |= uint8_t(bits << (layout.high_bits * (quad % per_vector)));
+    for (int v = 0; v < 2; ++v) {
+      uint32_t word = 0;
+      for (int i = 0; i < 4; ++i) word |= (quads[4 * v + i] & mask) << (2 * i);
+      store(v, word);
     }
   }
-}
-
-uint8_t stored_code(const WeightLayout& layout, const uint8_t* group, int column, int k) {
-  const int quad = k / 4, i = k % 4;
-  const uint8_t* low = group + 4 * column + i;
-  int code;
-  if (layout.low_bits == 8) return low[64 * quad];
-  if (layout.low_bits == 4) {
-    code = quad < 4 ? low[64 * quad] & 15 : low[64 * (quad - 4)] >> 4;
-  } else {
-    code = (low[64 * (quad / 4)] >> (2 * (quad % 4))) & 3;
+  if constexpr (Layout.high_bits > 0) {
+    constexpr int per_vector = Layout.high_bits == 1 ? 8 : 4;
+    for (int v = 0; v < 8 / per_vector; ++v) {
+      uint32_t word = 0;
+      for (int i = 0; i < per_vector; ++i)
+        word |= ((quads[per_vector * v + i] >> Layout.low_bits) & in_each_byte((1u << Layout.high_bits) - 1))
+                << (Layout.high_bits * i);
+      store(Layout.low_bits + v, word);
+    }
   }
-  const uint8_t* high = low + 64 * layout.low_bits;
-  if (layout.high_bits == 1) code |= ((high[0] >> quad) & 1) << layout.low_bits;
-  if (layout.high_bits == 2) code |= ((high[64 * (quad / 4)] >> (2 * (quad % 4))) & 3) << layout.low_bits;
-  return uint8_t(code);
 }
 
 void place_scales(const WeightLayout& layout, const BlockScales& s, int column, uint8_t* run) {
@@ -223,12 +190,39 @@ void place_scales(const WeightLayout& layout, const BlockScales& s, int column, 
 
 template <typename T>
 void pack_float_tile(int rows, int columns, const uint8_t* source, uint8_t* target, int tile) {
+  constexpr int run = 64 / sizeof(T);  // a cache line of each row at a time
   T* out = reinterpret_cast<T*>(target);
-  for (int c = 0; c < kTileColumns; ++c) {
-    const int row = tile * kTileColumns + c;
-    if (row >= rows) continue;  // the arena starts as zeros
-    const uint8_t* input = source + size_t(row) * columns * sizeof(T);
-    for (int k = 0; k < columns; ++k) memcpy(out + size_t(k) * kTileColumns + c, input + k * sizeof(T), sizeof(T));
+  const int count = std::min(kTileColumns, rows - tile * kTileColumns);  // the arena starts as zeros
+  for (int start = 0; start < columns; start += run)
+    for (int c = 0; c < count; ++c) {
+      const uint8_t* input = source + size_t(tile * kTileColumns + c) * columns * sizeof(T);
+      for (int k = start; k < std::min(start + run, columns); ++k)
+        memcpy(out + size_t(k) * kTileColumns + c, input + k * sizeof(T), sizeof(T));
+    }
+}
+
+// Group by group over all columns, so that a group's planes are written while they are in the nearest cache.
+template <WeightType Type, const WeightLayout& Layout>
+void pack_quantized_tile(int rows, int columns, const uint8_t* source, uint8_t* target, size_t scales_offset,
+                         int tile) {
+  constexpr SourceBlock block = source_block(Type);
+  constexpr int groups_per_block = block.values / kGroup;
+  const size_t row_bytes = source_row_bytes(Type, columns);
+  const uint8_t* first = source + size_t(tile) * kTileColumns * row_bytes;
+  const int count = std::min(kTileColumns, rows - tile * kTileColumns);
+  for (int b = 0; b < columns / block.values; ++b) {
+    const uint8_t* input = first + size_t(b) * block.bytes;
+    for (int c = 0; c < count; ++c)
+      place_scales(Layout, read_scales(Type, input + c * row_bytes), c,
+                   target + scales_offset + size_t(b) * Layout.scale_bytes);
+    for (int g = 0; g < groups_per_block; ++g) {
+      uint8_t* group = target + size_t(b * groups_per_block + g) * Layout.code_bytes;
+      for (int c = 0; c < count; ++c) {
+        uint32_t quads[8];
+        for (int quad = 0; quad < 8; ++quad) quads[quad] = read_quad<Type>(input + c * row_bytes, g, quad);
+        place_quads<Layout>(quads, group + 4 * c);
+      }
+    }
   }
 }
 
@@ -260,71 +254,25 @@ PackedSize packed_size(WeightType type, int rows, int columns) {
 void pack_tiles(WeightType type, int rows, int columns, const uint8_t* source, uint8_t* target, int tile_begin,
                 int tile_end) {
   const PackedSize size = packed_size(type, rows, columns);
-  const WeightLayout* layout = layout_of(type);
-  const SourceBlock block = source_block(type);
-  const size_t row_bytes = source_row_bytes(type, columns);
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     uint8_t* out = target + size_t(tile) * size.tile_bytes;
-    if (layout == nullptr) {
-      if (type == WeightType::F32) pack_float_tile<uint32_t>(rows, columns, source, out, tile);
-      else pack_float_tile<uint16_t>(rows, columns, source, out, tile);
-      continue;
-    }
-    const int groups_per_block = block.values / kGroup;
-    for (int c = 0; c < kTileColumns && tile * kTileColumns + c < rows; ++c) {
-      const uint8_t* row = source + size_t(tile * kTileColumns + c) * row_bytes;
-      for (int b = 0; b < columns / block.values; ++b) {
-        const uint8_t* input = row + size_t(b) * block.bytes;
-        for (int g = 0; g < groups_per_block; ++g) {
-          uint8_t codes[kGroup];
-          read_codes(type, input, g, codes);
-          place_codes(*layout, codes, c, out + size_t(b * groups_per_block + g) * layout->code_bytes);
-        }
-        place_scales(*layout, read_scales(type, input), c, out + size.scales_offset + size_t(b) * layout->scale_bytes);
-      }
-    }
-  }
-}
-
-void read_row(const WeightView& weight, int row, float* out) {
-  const uint8_t* tile = weight.data + size_t(row / kTileColumns) * weight.tile_bytes;
-  const int column = row % kTileColumns;
-  const WeightLayout* layout = layout_of(weight.type);
-  if (layout == nullptr) {
-    for (int k = 0; k < weight.columns; ++k) {
-      const size_t index = size_t(k) * kTileColumns + column;
-      if (weight.type == WeightType::F32) memcpy(out + k, tile + index * 4, 4);
-      else if (weight.type == WeightType::F16) out[k] = half_to_float(load_half(tile + index * 2));
-      else out[k] = bfloat_to_float(load_half(tile + index * 2));
-    }
-    return;
-  }
-  const uint8_t* scales = tile + weight.scales_offset;
-  for (int start = 0; start < weight.columns; start += layout->group) {
-    float scale, minimum = 0.0f;
-    if (!layout->has_superblock) {
-      const uint8_t* run = scales + size_t(start / kGroup) * layout->scale_bytes;
-      scale = half_to_float(load_half(run + 2 * column));
-      if (layout->has_minimum) minimum = half_to_float(load_half(run + 2 * (kTileColumns + column)));
-    } else {
-      const uint8_t* run = scales + size_t(start / kSuperblock) * layout->scale_bytes;
-      const int g = start % kSuperblock / layout->group;
-      const uint8_t* small = run + 2 * kTileColumns * (layout->has_minimum ? 2 : 1) + column;
-      const float d = half_to_float(load_half(run + 2 * column));
-      if (layout->has_minimum) {
-        const float d_minimum = half_to_float(load_half(run + 2 * (kTileColumns + column)));
-        const bool two = layout->group == 32;
-        const uint8_t* entry = small + g * kTileColumns * (two ? 2 : 1);
-        scale = d * float(two ? entry[0] : entry[0] & 15);
-        minimum = -(d_minimum * float(two ? entry[kTileColumns] : entry[0] >> 4));
-      } else {
-        scale = d * float(int8_t(small[g * kTileColumns]));
-      }
-    }
-    for (int k = start; k < start + layout->group; ++k) {
-      const uint8_t* group = tile + size_t(k / kGroup) * layout->code_bytes;
-      const float product = scale * float(int(stored_code(*layout, group, column, k % kGroup)) - layout->offset);
-      out[k] = layout->has_minimum ? product + minimum : product;
+    const auto pack = [&]<WeightType Type, const WeightLayout & Layout>() {
+      pack_quantized_tile<Type, Layout>(rows, columns, source, out, size.scales_offset, tile);
+    };
+    switch (type) {
+      case WeightType::F32: pack_float_tile<uint32_t>(rows, columns, source, out, tile); break;
+      case WeightType::F16:
+      case WeightType::BF16: pack_float_tile<uint16_t>(rows, columns, source, out, tile); break;
+      case WeightType::Q4_0: pack.template operator()<WeightType::Q4_0, kQ4_0>(); break;
+      case WeightType::Q4_1: pack.template operator()<WeightType::Q4_1, kQ4_1>(); break;
+      case WeightType::Q5_0: pack.template operator()<WeightType::Q5_0, kQ5_0>(); break;
+      case WeightType::Q5_1: pack.template operator()<WeightType::Q5_1, kQ5_1>(); break;
+      case WeightType::Q8_0: pack.template operator()<WeightType::Q8_0, kQ8_0>(); break;
+      case WeightType::Q2_K: pack.template operator()<WeightType::Q2_K, kQ2_K>(); break;
+      case WeightType::Q3_K: pack.template operator()<WeightType::Q3_K, kQ3_K>(); break;
+      case WeightType::Q4_K: pack.template operator()<WeightType::Q4_K, kQ4_K>(); break;
+      case WeightType::Q5_K: pack.template operator()<WeightType::Q5_K, kQ5_K>(); break;
+      case WeightType::Q6_K: pack.template operator()<WeightType::Q6_K, kQ6_K>(); break;
     }
   }
 }

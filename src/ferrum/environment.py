@@ -1,4 +1,4 @@
-"""The only reader of environment variables; everything else receives an Environment or parts of it."""
+"""The only file that touches environment variables; others receive an Environment or parts of it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def read_environment() -> Environment:
         return Environment(home=Path(home or "~/.cache/ferrum").expanduser())
     except RuntimeError as error:
         raise InvalidConfig("FERRUM_HOME", f"{error}; set it to a folder, written in full") from None
+
+
+def keep_numpy_to_one_thread() -> None:
+    """Before numpy is imported: its linear algebra is not used, and its threads would spin beside ours."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def model_directory() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,11 +108,14 @@ def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) 
     resolved = open_model(argument, ModelStore(options.model_directory), reporter)
     with open_checkpoint(resolved.path) as checkpoint:
         plan, memory = _fitted_plan(checkpoint, options, threads.count)
-        tokenizer = tokenizer_from_gguf(checkpoint.metadata, options.cache_directory)
-        template = chat_template_of(tokenizer, options.chat_template)
-        digest = checkpoint.digest(options.cache_directory)
-        bundle = bundle_of_checkpoint(checkpoint, options.cache_directory)
-        runtime = _native_runtime(plan, checkpoint, memory, threads, options.engine)
+        with ThreadPoolExecutor(1, "ferrum-packing") as packing:
+            # Packing holds no interpreter lock, and the tokenizer little else.
+            packed = packing.submit(_native_runtime, plan, checkpoint, memory, threads, options.engine)
+            tokenizer = tokenizer_from_gguf(checkpoint.metadata, options.cache_directory)
+            template = chat_template_of(tokenizer, options.chat_template)
+            digest = checkpoint.digest(options.cache_directory)
+            bundle = bundle_of_checkpoint(checkpoint, options.cache_directory)
+            runtime = packed.result()
     identity = ModelIdentity(plan.hash(), digest, runtime.numerics_id)
     return PlanModel(
         name=resolved.name,

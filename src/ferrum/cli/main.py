@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ferrum import __version__
+from ferrum import __version__, environment
 from ferrum.cli.lazy_commands import LazyCommands
 from ferrum.cli.streams import forgive_unencodable_text, open_missing_streams, say
 from ferrum.core.errors import FerrumError
@@ -33,6 +33,7 @@ def ferrum(
 
 def main() -> None:
     """The console script. Exits 0, 1 (an error, or the reader of stdout left), 2 (usage) or 130 (Ctrl-C)."""
+    environment.keep_numpy_to_one_thread()
     open_missing_streams()
     forgive_unencodable_text()
     sys.exit(_status_of(app))

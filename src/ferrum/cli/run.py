@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ferrum.cli.answer_output import OutputFormat
+from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.model_options import (
     ContextOption,
     ExecutorOption,
@@ -20,7 +21,6 @@ from ferrum.cli.model_options import (
     read_template,
 )
 from ferrum.cli.streams import argument_text
-from ferrum.core.collector_pause import collector_paused
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
 
@@ -66,7 +66,7 @@ def run(
         seed=seed,
         stop=tuple(map(argument_text, stop or ())),
     )
-    with collector_paused():
+    with lasting_objects():
         from ferrum.cli.run_session import RunSettings, run_session
 
     settings = RunSettings(

@@ -15,6 +15,7 @@ from ferrum.cli.answer import Answerer, StreamingEngine
 from ferrum.cli.answer_output import AnswerOutput, OutputFormat, make_output
 from ferrum.cli.conversation import ChatConversation, Conversation, RawConversation
 from ferrum.cli.interrupts import Interrupts
+from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import context_line, threads_line
 from ferrum.cli.streams import (
@@ -67,7 +68,10 @@ def run_session(settings: RunSettings, prompt: str | None, stdout: TextIO) -> in
     has_person = prompt is None and is_interactive()
     started_at = time.monotonic()
     piped = None if has_person or prompt is not None else read_piped_text()
-    running = start_model(settings.model, _load_options(settings), LateDownloadProgress(), settings.executor)
+    with lasting_objects():
+        running = start_model(
+            settings.model, _load_options(settings), LateDownloadProgress(), settings.executor
+        )
     try:
         conversation = _conversation(settings, running.model)
         output = make_output(settings.output_format, stdout)

@@ -15,6 +15,7 @@ from ferrum.cli.evidence_options import (
     SchedulerTraceOption,
     evidence_config,
 )
+from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.model_options import (
     ContextOption,
     ExecutorOption,
@@ -27,7 +28,6 @@ from ferrum.cli.model_options import (
     read_size,
     read_template,
 )
-from ferrum.core.collector_pause import collector_paused
 from ferrum.core.evidence_config import BundleOccasion, BundleTokenIds, Entrypoint, ProfileDetail
 from ferrum.core.kv_dtype import KvDtype
 
@@ -86,7 +86,7 @@ def serve(
     bundle_token_ids: BundleTokenIdsOption = BundleTokenIds.KEPT,
 ) -> None:
     """Serve MODEL over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health, /ready, /metrics."""
-    with collector_paused():
+    with lasting_objects():
         from ferrum.cli.serve_session import ServeSettings, serve_session
 
     serve_session(

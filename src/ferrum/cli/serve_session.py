@@ -12,6 +12,7 @@ from ferrum.assembly.memory_fit import ExplicitSizes
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
 from ferrum.cli.json_output import require_writable
+from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import start_up_lines
 from ferrum.cli.streams import say
@@ -70,7 +71,8 @@ def serve_session(settings: ServeSettings) -> None:
     with bind_socket(settings.host, settings.port) as bound:
         say(f"loading {settings.model}")
         started_at = time.monotonic()
-        running = start_model(settings.model, load_options, LateDownloadProgress(), settings.executor)
+        with lasting_objects():
+            running = start_model(settings.model, load_options, LateDownloadProgress(), settings.executor)
         try:
             say(f"loaded in {time.monotonic() - started_at:.1f} s")
             for line in start_up_lines(running.model):

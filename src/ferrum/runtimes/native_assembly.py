@@ -34,6 +34,7 @@ from ferrum.plan.operations import (
     SoftCap,
 )
 from ferrum.runtimes.native_memory import packed_weight_bytes
+from ferrum.runtimes.weight_loading import WeightLoading
 from ferrum.weights.block_formats import dequantize
 from ferrum.weights.quantized_tensor import QuantizedTensor
 
@@ -77,6 +78,7 @@ class _Assembly:
         self._tensors = tensors
         self._runtime = runtime
         self._weights = _Ids()
+        self._loading = WeightLoading(runtime)
         self._vectors = _Ids()
         self._rope_tables = _Ids()
 
@@ -103,23 +105,20 @@ class _Assembly:
                     runtime.add_attention(self._attention_shape(operation))
                 case _:
                     assert_never(operation)
+        self._loading.pack()
         runtime.finish(self._buffer(plan.authored.logits), plan.authored.vocabulary_size)
 
     def _buffer(self, name: str) -> int:
         return self._plan.storage_of[name]
 
     def _weight(self, name: str) -> int:
-        return self._weights.of(name, self._add_weight)
+        return self._weights.of(name, lambda name: self._loading.add(self._tensors[name]))
 
     def _vector(self, name: str) -> int:
         return self._vectors.of(name, lambda name: self._runtime.add_vector(self._values(name)))
 
     def _rope_table(self, frequencies: tuple[float, ...]) -> int:
         return self._rope_tables.of(frequencies, lambda key: self._runtime.add_rope_table(np.array(key)))
-
-    def _add_weight(self, name: str) -> int:
-        tensor = self._tensors[name]
-        return self._runtime.add_weight(tensor.type.ggml_id, tensor.num_rows, tensor.columns, tensor.data)
 
     def _values(self, name: str) -> FloatArray:
         return dequantize(self._tensors[name]).reshape(-1)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ferrum.core.arrays import ByteArray
+from ferrum.weights.mapped_pages import release_pages
 
 # Pieces are hashed on several threads and their digests hashed again; the size is part of the definition.
 PIECE_BYTES = 16 << 20
@@ -37,11 +38,15 @@ class FileFingerprint:
 
 def content_digest(data: ByteArray) -> str:
     """SHA-256 over the SHA-256 digests of the file's 16 MiB pieces, in hex: every byte counts."""
-    view = data.data
-    pieces = [view[start : start + PIECE_BYTES] for start in range(0, len(view), PIECE_BYTES)]
+    pieces = [data[start : start + PIECE_BYTES] for start in range(0, data.size, PIECE_BYTES)]
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        digests = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
-        return hashlib.sha256(b"".join(digests)).hexdigest()
+        return hashlib.sha256(b"".join(pool.map(_piece_digest, pieces))).hexdigest()
+
+
+def _piece_digest(piece: ByteArray) -> bytes:
+    digest = hashlib.sha256(piece.data).digest()
+    release_pages(piece)
+    return digest
 
 
 def cached_digest(path: Path, data: ByteArray, fingerprint: FileFingerprint, cache_directory: Path) -> str:
