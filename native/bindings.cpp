@@ -15,6 +15,7 @@
 #include "runtime/kv_blocks.h"
 #include "runtime/plan_interpreter.h"
 #include "runtime/weight_packing.h"
+#include "text/string_table.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -283,6 +284,30 @@ double attention_rate(const std::string& kernel_set, KvType kv_type, int head_wi
   return measure_attention(kernels, {head_width, queries, blocks, kv_type}, num_threads, seconds);
 }
 
+// ---- arrays of strings ----------------------------------------------------------------------------------------------
+
+// Where ``count`` strings from ``position`` on end, and how many of them the data really hold.
+nb::tuple skip_strings(Array<uint8_t> data, uint64_t position, uint64_t count) {
+  require(position <= data.size(), "the position lies beyond the data");
+  StringTable table(data.data(), data.size(), position);
+  uint64_t index = 0;
+  while (index < count && table.next()) ++index;
+  return nb::make_tuple(table.position(), index);
+}
+
+nb::tuple read_strings(nb::bytes data, size_t count) {
+  StringTable table(reinterpret_cast<const uint8_t*>(data.c_str()), data.size(), 0);
+  nb::object strings = nb::steal(PyTuple_New(Py_ssize_t(count)));
+  if (!strings.is_valid()) nb::raise_python_error();
+  for (size_t i = 0; i < count; ++i) {
+    require(table.next(), "fewer strings than announced");
+    PyObject* text = PyUnicode_DecodeUTF8(table.text(), Py_ssize_t(table.length()), "surrogateescape");
+    if (text == nullptr) nb::raise_python_error();
+    PyTuple_SET_ITEM(strings.ptr(), Py_ssize_t(i), text);
+  }
+  return nb::borrow<nb::tuple>(strings);
+}
+
 void register_measurements(nb::module_& m) {
   nb::module_ measure = m.def_submodule("measure", "Ceilings of this machine.");
   nb::class_<ReadBuffer>(measure, "ReadBuffer")
@@ -389,6 +414,10 @@ NB_MODULE(_native, m) {
         return names;
       },
       "The kernel sets this processor can run, best first.");
+
+  m.def("skip_strings", &skip_strings, "data"_a, "position"_a, "count"_a,
+        "(end, strings found) of an array of strings as GGUF stores it; fewer are found when the data end.");
+  m.def("read_strings", &read_strings, "data"_a, "count"_a, "Such an array, decoded; what is not UTF-8 is escaped.");
 
   nb::module_ kernels = m.def_submodule("kernels", "Single kernels, for their tests and micro-benchmarks.");
   nb::class_<PackedWeight>(kernels, "PackedWeight")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import mmap
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import overload
 
 import numpy as np
 
+from ferrum import _native
+from ferrum.core.arrays import ByteArray
 from ferrum.core.errors import MalformedCheckpoint
 from ferrum.weights.metadata import MetadataValue, NumberArray
 
@@ -33,7 +34,7 @@ NUMBER_TYPES: Mapping[int, str] = MappingProxyType(
 MAX_NAME_BYTES = 65_535  # the specification's limit for a key
 # Thirty times the largest published vocabulary; bounds the time spent on a crafted array of empty strings.
 MAX_ARRAY_STRINGS = 1 << 23
-LENGTH = struct.Struct("<Q")
+LENGTH_BYTES = 8
 
 
 class StringArray(Sequence[str]):
@@ -59,15 +60,8 @@ class StringArray(Sequence[str]):
 
     def _strings(self) -> tuple[str, ...]:
         if self._decoded is None:
-            self._decoded = tuple(self._decode())
+            self._decoded = _native.read_strings(self._encoded, self._count)
         return self._decoded
-
-    def _decode(self) -> Iterator[str]:
-        encoded, read_length, position = self._encoded, LENGTH.unpack_from, 0
-        for _ in range(self._count):
-            start = position + 8
-            position = start + read_length(encoded, position)[0]
-            yield str(encoded[start:position], "utf-8", "surrogateescape")
 
 
 class GgufCursor:
@@ -79,6 +73,7 @@ class GgufCursor:
     def __init__(self, path: str, mapping: mmap.mmap) -> None:
         self._path = path
         self._mapping = mapping
+        self._bytes: ByteArray = np.frombuffer(mapping, np.uint8)
         self._size = len(mapping)
         self.position = 0
 
@@ -142,7 +137,7 @@ class GgufCursor:
     def _read_array(self, what: str) -> MetadataValue:
         item_type = self.read_u32(f"item type of {what}")
         if item_type == STRING:
-            count = self.read_count(f"number of items of {what}", LENGTH.size)
+            count = self.read_count(f"number of items of {what}", LENGTH_BYTES)
             return self._read_string_array(what, count)
         if item_type == ARRAY:
             raise self.malformed(f"{what} is an array of arrays, which no model uses")
@@ -160,19 +155,12 @@ class GgufCursor:
     def _read_string_array(self, what: str, count: int) -> StringArray:
         if count > MAX_ARRAY_STRINGS:
             raise self.malformed(f"{what} has {count} strings; at most {MAX_ARRAY_STRINGS} are read")
-        mapping, read_length, position = self._mapping, LENGTH.unpack_from, self.position
-        index = 0
-        try:
-            # Half a million rounds for a large vocabulary: unpack_from itself checks the bounds.
-            for index in range(count):  # noqa: B007
-                position += 8 + read_length(mapping, position)[0]
-        except (struct.error, OverflowError):
-            position = self._size + 1
-        if position > self._size:
+        end, num_found = _native.skip_strings(self._bytes, self.position, count)
+        if num_found < count:
             raise self.malformed(
-                f"{what} ends beyond the file's {self._size} bytes, near item {index} of {count}"
+                f"{what} ends beyond the file's {self._size} bytes, near item {num_found} of {count}"
             )
-        return StringArray(self._take(position - self.position, what), count)
+        return StringArray(self._take(end - self.position, what), count)
 
     def _take(self, count: int, what: str) -> bytes:
         if count > self.remaining:
