@@ -153,7 +153,7 @@ class Runtime {
     for (size_t row = 0; row < out.shape(0); ++row)
       memcpy(out.data() + row * out.shape(1), interpreter_.logits_row(int(row)), sizeof(float) * out.shape(1));
   }
-  size_t block_bytes() const { return kv_block_bytes(interpreter_.memory()); }
+  size_t block_bytes() const { return interpreter_.memory().kv_block_bytes; }
   void copy_block(int source, int target) {
     require_block(source);
     require_block(target);

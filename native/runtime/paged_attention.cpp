@@ -120,7 +120,7 @@ int PagedAttention::blocks_of(const Memory& memory, const Step& step, const Tile
   const int32_t* table = step.block_tables + size_t(step.row_sequences[tile.first_row]) * step.block_table_stride;
   const int first_block = piece * kPieceBlocks;
   const int count = std::min(kPieceBlocks, step.positions[tile.end_row - 1] / kBlockTokens + 1 - first_block);
-  for (int b = 0; b < count; ++b) blocks[b] = layer.block_of(table[first_block + b], tile.head);
+  for (int b = 0; b < count; ++b) blocks[b] = memory.kv_head(layer, table[first_block + b], tile.head);
   return count;
 }
 
@@ -132,10 +132,8 @@ bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Tas
   const int count = blocks_of(memory, step, tile, piece, blocks);
   // What comes next is asked for meanwhile: the piece after this one, or the first of the task after this one.
   int num_ahead = 0;
-  if (piece + 1 < pieces.end)
-    num_ahead = blocks_of(memory, step, tile, piece + 1, blocks + kPieceBlocks);
-  else if (next.tile != nullptr)
-    num_ahead = blocks_of(memory, step, *next.tile, next.begin, blocks + kPieceBlocks);
+  if (piece + 1 < pieces.end) num_ahead = blocks_of(memory, step, tile, piece + 1, blocks + kPieceBlocks);
+  else if (next.tile != nullptr) num_ahead = blocks_of(memory, step, *next.tile, next.begin, blocks + kPieceBlocks);
   const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
   const AttentionQueries all{scratch.q.data(), scratch.first_key.data(), scratch.end_key.data(),
                              queries,          layer.head_width,         shape_.soft_cap};

@@ -68,10 +68,8 @@ QuantizedRows PlanInterpreter::make_quantized(int width, size_t rows) {
 
 int PlanInterpreter::add_kv_layer(KvType type, int num_heads, int head_width) {
   const size_t head_bytes = kv_head_bytes(type, head_width);
-  const size_t block_bytes = head_bytes * size_t(num_heads);
-  arenas_.emplace_back(block_bytes * size_t(limits_.num_blocks));
-  kv_bytes_ += arenas_.back().bytes();
-  memory_.kv_layers.push_back({type, num_heads, head_width, head_bytes, block_bytes, arenas_.back().as<uint8_t>()});
+  memory_.kv_layers.push_back({type, num_heads, head_width, head_bytes, memory_.kv_block_bytes});
+  memory_.kv_block_bytes += head_bytes * size_t(num_heads);
   return int(memory_.kv_layers.size()) - 1;
 }
 
@@ -89,6 +87,7 @@ void PlanInterpreter::add_operation(std::unique_ptr<Operation> operation) {
 
 void PlanInterpreter::finish(int logits, int vocabulary) {
   logits_ = logits;
+  memory_.kv = Arena(memory_.kv_block_bytes * size_t(limits_.num_blocks));
   operations_.push_back(std::make_unique<ChooseTokens>(logits, vocabulary));
   for (const auto& operation : operations_)
     operation->reserve(memory_, limits_.max_tokens, limits_.context_length, team_.size());
@@ -98,7 +97,7 @@ void PlanInterpreter::finish(int logits, int vocabulary) {
 size_t PlanInterpreter::scratch_bytes() const {
   size_t bytes = memory_.attention->partials.bytes();
   for (const Arena& arena : arenas_) bytes += arena.bytes();
-  return bytes - kv_bytes_;
+  return bytes;
 }
 
 bool PlanInterpreter::run(Step step) {

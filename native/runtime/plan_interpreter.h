@@ -55,7 +55,7 @@ class PlanInterpreter {
   const Limits& limits() const { return limits_; }
   int num_threads() const { return team_.size(); }
   size_t weight_bytes() const { return weights_.bytes(); }
-  size_t kv_bytes() const { return kv_bytes_; }
+  size_t kv_bytes() const { return memory_.kv.bytes(); }
   // Of buffers, tables and attention; complete when the plan is finished.
   size_t scratch_bytes() const;
 
@@ -71,7 +71,6 @@ class PlanInterpreter {
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<TaskRanges> tasks_;  // per operation
   WeightStore weights_;
-  size_t kv_bytes_ = 0;
   std::vector<Arena> arenas_;
   std::vector<int32_t> row_sequences_;
   std::vector<double> operation_seconds_;  // written by member 0

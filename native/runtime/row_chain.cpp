@@ -52,7 +52,7 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row,
       for (int head = 0; head < layer.num_heads; ++head)
         kernels.store_kv(buffer_row(s.a) + size_t(head) * layer.head_width,
                          buffer_row(s.b) + size_t(head) * layer.head_width, layer.head_width, slot, layer.type,
-                         layer.block_of(block, head));
+                         memory.kv_head(layer, block, head));
       break;
     }
     case RowStepKind::select:

@@ -33,13 +33,8 @@ struct KvLayer {
   KvType type;
   int num_heads;
   int head_width;
-  size_t head_bytes;   // K and V of one head in one block
-  size_t block_bytes;  // num_heads * head_bytes
-  uint8_t* data;
-
-  uint8_t* block_of(int block, int head) const {
-    return data + size_t(block) * block_bytes + size_t(head) * head_bytes;
-  }
+  size_t head_bytes;  // K and V of one head in one block
+  size_t offset;      // of this layer within a block
 };
 
 // Cosines and sines of this step's rows, [rows, pairs].
@@ -67,8 +62,16 @@ struct Memory {
   std::vector<Buffer> buffers;
   std::vector<std::vector<QuantizedRows>> quantized;  // per member; the entries of a shared one are alike
   std::vector<KvLayer> kv_layers;
+  // All layers of a block lie together: memory grows block by block, not by a page of every layer at once.
+  size_t kv_block_bytes = 0;
+  Arena kv;  // [blocks][kv_block_bytes]
   std::vector<RopeTable> rope_tables;
   std::unique_ptr<AttentionWorkspace> attention = std::make_unique<AttentionWorkspace>();
+
+  uint8_t* kv_block(int block) const { return kv.as<uint8_t>() + size_t(block) * kv_block_bytes; }
+  uint8_t* kv_head(const KvLayer& layer, int block, int head) const {
+    return kv_block(block) + layer.offset + size_t(head) * layer.head_bytes;
+  }
 };
 
 struct SamplingColumns {

@@ -56,10 +56,8 @@ void ThreadTeam::pause() {
 }
 
 void ThreadTeam::nap() const {
-  if (is_crowded_)
-    std::this_thread::yield();
-  else
-    std::this_thread::sleep_for(kNap);
+  if (is_crowded_) std::this_thread::yield();
+  else std::this_thread::sleep_for(kNap);
 }
 
 ThreadTeam::ThreadTeam(int num_threads)
