@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,9 @@ def test_the_life_of_a_request_is_told_in_order(path: Path) -> None:
 def test_start_up_is_told_once_and_each_request_accepted_once(path: Path) -> None:
     recorded = RecordedEngine(EvidenceConfig(profile_jsonl=str(path)))
     recorded.answer(ask("a"), ask("b"))
-    counts = Counter(line["phase"] for line in recorded.lines(path))
+    lines = recorded.lines(path)
+    counts = Counter(line["phase"] for line in lines)
+    assert {line["entrypoint"] for line in lines} == {"synthetic"}
     assert counts["execution.startup"] == 1
     assert counts["execution.request_accepted"] == 2
     assert counts["execution.request_finished"] == 2
@@ -131,6 +134,22 @@ def test_what_is_outstanding_at_close_is_a_failure_with_every_kind(path: Path) -
     assert closed["resource"]["error"] == "resource_leak"
     assert closed["resource"]["outstanding_kinds"] == ["kv_block", "request_slot"]
     assert closed["resource"]["outstanding_count"] == 3
+
+
+def test_a_request_that_leaks_is_logged_counted_and_told(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leak(plan: StepPlan) -> None:
+        recorded.engine.resources.cache.ledger.reserve("a", "kv_block", 2)
+
+    executor = ScriptedExecutor(before_step=leak)
+    recorded = RecordedEngine(EvidenceConfig(profile_jsonl=str(path)), executor)
+    with caplog.at_level(logging.ERROR):
+        recorded.answer(ask("a", max_tokens=1))
+    assert "ferrum_engine_resource_leaks_total 1.0" in recorded.engine.metrics()
+    closed = next(line for line in recorded.lines(path) if line["phase"] == "engine_request_close")
+    assert (closed["status"], closed["resource"]["outstanding_count"]) == ("failure", 2)
+    assert "resource leak: a ended and still holds {'kv_block': 2}" in caplog.text
 
 
 def test_an_over_release_says_by_how_much(path: Path) -> None:
@@ -268,6 +287,7 @@ def test_a_path_that_cannot_be_written_stops_the_build_and_leaves_nothing_runnin
     assert caught.value.field == "evidence.scheduler_trace_jsonl"
     assert executor.is_closed
     assert executor.num_prepared == 0
+    assert not [thread for thread in threading.enumerate() if "profile.jsonl" in thread.name]
 
 
 def test_a_full_disk_changes_no_answer(caplog: pytest.LogCaptureFixture) -> None:

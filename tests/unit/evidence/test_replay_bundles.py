@@ -70,6 +70,7 @@ def test_a_bundle_has_every_file_and_no_text(tmp_path: Path) -> None:
     (bundle,) = _record(tmp_path, None, ask("a", PROMPT, stop=("###", "swordfish")))
     assert {path.name for path in bundle.iterdir()} == set(files.REQUIRED)
     whole = "".join(path.read_text() for path in bundle.iterdir())
+    assert (bundle / files.OUTPUT_TEXT).read_text().startswith("[redacted: 8 characters, sha256:")
     assert "swordfish" not in whole
     assert "###" not in whole
     assert _content(bundle, files.REQUEST)["sanitized"] is True
