@@ -1,6 +1,6 @@
 """Tiny random models through the whole engine as transformers computes them, beside its own generate.
 
-Run with the extra ``oracle``: ``pytest -m oracle tests/integration/test_transformers_executor.py``.
+Run with the extra ``oracle``: ``pytest -m oracle tests/integration/test_transformers_models.py``.
 """
 
 from __future__ import annotations
