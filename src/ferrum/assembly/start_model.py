@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ferrum.assembly.engine_builder import EngineBuilder
@@ -10,6 +11,7 @@ from ferrum.assembly.model_loaders import PLAN_EXECUTOR, find_loader
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.model_sources import DefinedModel, ModelSources
 from ferrum.core.collector_pause import collector_paused
+from ferrum.core.events import Observer
 from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.weights.progress_reporter import ProgressReporter
 
@@ -23,7 +25,11 @@ class RunningModel:
 
 
 def start_model(
-    argument: str, options: LoadOptions, reporter: ProgressReporter, executor: str = PLAN_EXECUTOR
+    argument: str,
+    options: LoadOptions,
+    reporter: ProgressReporter,
+    executor: str = PLAN_EXECUTOR,
+    observers: Sequence[Observer] = (),
 ) -> RunningModel:
     """Loads ``argument`` for the kind of ``executor`` and builds an engine over it, ready to answer.
 
@@ -34,4 +40,6 @@ def start_model(
         model = find_loader(executor)(argument, options, reporter)
         defined = DefinedModel(ModelSources(argument, options, reporter), model)
         builder = EngineBuilder(options.engine).with_defined_model(defined).with_name("executor", executor)
+        for observer in observers:
+            builder.with_observer(observer)
         return RunningModel(model, builder.build())

@@ -30,6 +30,7 @@ from ferrum.cli.model_options import (
 )
 from ferrum.core.evidence_config import BundleOccasion, BundleTokenIds, Entrypoint, ProfileDetail
 from ferrum.core.kv_dtype import KvDtype
+from ferrum.core.scheduling_policy import SchedulingPolicy
 
 
 def serve(
@@ -54,6 +55,26 @@ def serve(
             help="How many times as long prompts may make the gap between others' tokens, as predicted.",
         ),
     ] = 4.0,
+    scheduling_policy: Annotated[
+        SchedulingPolicy,
+        typer.Option(
+            "--scheduling-policy",
+            help="Who is let in first: fcfs, as they came; priority, by the requests' field of that name.",
+        ),
+    ] = SchedulingPolicy.FCFS,
+    fair_tenants: Annotated[
+        bool,
+        typer.Option("--fair-tenants", help="Equal shares for API keys, or for users where there is no key."),
+    ] = False,
+    stall_seconds: Annotated[
+        float,
+        typer.Option(
+            "--stall-seconds", help="Time without a step, although there is work, that turns /health bad."
+        ),
+    ] = 120.0,
+    exit_on_stall: Annotated[
+        bool, typer.Option("--exit-on-stall", help="End the process then, with code 70.")
+    ] = False,
     max_body_mib: Annotated[int, typer.Option("--max-body-mib", help="Largest request body, MiB.")] = 32,
     drain_seconds: Annotated[
         float, typer.Option("--drain-seconds", help="Time that running requests get after SIGTERM.")
@@ -99,6 +120,10 @@ def serve(
             max_running=max_num_seqs,
             max_decode_stretch=max_decode_stretch,
             max_waiting=max_waiting,
+            scheduling_policy=scheduling_policy,
+            has_fair_tenants=fair_tenants,
+            stall_after_s=stall_seconds,
+            exits_on_stall=exit_on_stall,
             max_body_mib=max_body_mib,
             drain_s=drain_seconds,
             cors_origins=tuple(cors_origin or ()),

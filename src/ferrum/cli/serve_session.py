@@ -11,14 +11,17 @@ from pathlib import Path
 from ferrum.assembly.memory_fit import ExplicitSizes
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
+from ferrum.cli.exit_on_stall import ExitOnStall
 from ferrum.cli.json_output import require_writable
 from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import start_up_lines
 from ferrum.cli.streams import say
 from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.errors import InternalError
 from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
+from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.listening_socket import bind_socket, socket_url
@@ -42,6 +45,10 @@ class ServeSettings:
     max_running: int | None
     max_decode_stretch: float
     max_waiting: int
+    scheduling_policy: SchedulingPolicy
+    has_fair_tenants: bool
+    stall_after_s: float
+    exits_on_stall: bool
     max_body_mib: int
     drain_s: float
     cors_origins: tuple[str, ...]
@@ -71,8 +78,11 @@ def serve_session(settings: ServeSettings) -> None:
     with bind_socket(settings.host, settings.port) as bound:
         say(f"loading {settings.model}")
         started_at = time.monotonic()
+        observers = (ExitOnStall(),) if settings.exits_on_stall else ()
         with lasting_objects():
-            running = start_model(settings.model, load_options, LateDownloadProgress(), settings.executor)
+            running = start_model(
+                settings.model, load_options, LateDownloadProgress(), settings.executor, observers
+            )
         try:
             say(f"loaded in {time.monotonic() - started_at:.1f} s")
             for line in start_up_lines(running.model):
@@ -84,6 +94,8 @@ def serve_session(settings: ServeSettings) -> None:
             HttpServer(context).run(bound, lambda: say(f"serving {', '.join(names)} at {url}/v1"))
         finally:
             running.engine.close(0.0)
+        if running.engine.death_reason is not None:
+            raise InternalError(running.engine.death_reason)
     say("ended")
 
 
@@ -103,6 +115,8 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         max_running_requests=max_running,
         max_decode_stretch=settings.max_decode_stretch,
         max_waiting_requests=settings.max_waiting,
+        policy=settings.scheduling_policy,
+        fair_tenants=settings.has_fair_tenants,
         # Every running request needs a token of its own in each step.
         max_num_batched_tokens=max(usual.max_num_batched_tokens, max_running),
     )
@@ -111,6 +125,7 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         kv_dtype=settings.kv_dtype,
         memory_bytes=settings.memory_bytes,
         prefix_cache=settings.has_prefix_cache,
+        stall_after_s=settings.stall_after_s,
         scheduler=scheduler,
         evidence=settings.evidence,
     )

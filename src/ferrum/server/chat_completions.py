@@ -20,6 +20,7 @@ from ferrum.server.error_responses import answering_errors, error_response, json
 from ferrum.server.request_body import read_json_object
 from ferrum.server.server_context import ServerContext
 from ferrum.server.sse import DONE, EventStreamResponse, data_event
+from ferrum.server.tenant import tenant_of
 from ferrum.server.unsupported_fields import CHAT_FIELDS, refuse_unsupported
 from ferrum.server.wire_schemas import ChatCompletionBody, parse_body
 from ferrum.server.wire_to_core import chat_prompt, inference_request, sampling_params
@@ -56,7 +57,8 @@ async def _answer(context: ServerContext, request: Request, body: ChatCompletion
     )
     max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     sampling = sampling_params(body, max_tokens, context.sampling_defaults)
-    inference = inference_request(completion.id, chat_prompt(body), sampling, body, context.options)
+    tenant = tenant_of(request, body)
+    inference = inference_request(completion.id, chat_prompt(body), sampling, body, context.options, tenant)
     if not body.stream:
         result = await run_while_connected(request.receive, context.engine.infer(inference))
         return json_response(completion.whole(result))

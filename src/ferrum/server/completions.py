@@ -23,6 +23,7 @@ from ferrum.server.merged_streams import merge_streams
 from ferrum.server.request_body import read_json_object
 from ferrum.server.server_context import ServerContext
 from ferrum.server.sse import DONE, EventStreamResponse, close_streams, data_event
+from ferrum.server.tenant import tenant_of
 from ferrum.server.unsupported_fields import COMPLETION_FIELDS, refuse_unsupported
 from ferrum.server.wire_schemas import CompletionBody, parse_body
 from ferrum.server.wire_to_core import COMPLETION_MAX_TOKENS, inference_request, sampling_params
@@ -56,8 +57,9 @@ async def _answer(context: ServerContext, request: Request, body: CompletionBody
             "send fewer in one request",
             param="prompt",
         )
+    tenant = tenant_of(request, body)
     inferences = [
-        inference_request(f"{completion.id}-{index}", prompt, sampling, body, context.options)
+        inference_request(f"{completion.id}-{index}", prompt, sampling, body, context.options, tenant)
         for index, prompt in enumerate(prompts)
     ]
     if not body.stream:

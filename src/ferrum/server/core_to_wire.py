@@ -7,12 +7,14 @@ from dataclasses import asdict
 
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 
-# OpenAI has no word for a model's own end; clients see "stop" for both ends of an answer.
+# OpenAI has no word for a model's own end; clients see "stop" for both ends of an answer. Its words have none
+# for answers that were cut short from outside either.
 FINISH_WORDS = {
     FinishReason.EOS: "stop",
     FinishReason.STOP: "stop",
     FinishReason.LENGTH: "length",
     FinishReason.CANCELLED: "cancelled",
+    FinishReason.TIMEOUT: "timeout",
     FinishReason.ERROR: "error",
 }
 

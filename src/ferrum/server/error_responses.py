@@ -21,8 +21,10 @@ from starlette.responses import Response
 from ferrum.core.errors import (
     ChatTemplateError,
     ContextLengthExceeded,
+    DeadlineExceeded,
     DuplicateRequest,
     EngineClosed,
+    EngineStalled,
     FerrumError,
     InvalidRequest,
     QueueFull,
@@ -58,8 +60,10 @@ KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (DuplicateRequest, ErrorKind(409, INVALID, "duplicate_request")),
     (InvalidRequest, ErrorKind(400, INVALID)),
     (QueueFull, ErrorKind(429, "rate_limit_error", "queue_full")),
+    (DeadlineExceeded, ErrorKind(504, "timeout_error", "deadline_exceeded")),
     (ResourceExhausted, ErrorKind(503, UNAVAILABLE, "resource_exhausted")),
     (EngineClosed, ErrorKind(503, UNAVAILABLE, "shutting_down")),
+    (EngineStalled, ErrorKind(503, UNAVAILABLE, "engine_stalled")),
     (RequestCancelled, ErrorKind(503, UNAVAILABLE, "cancelled")),
 )
 INTERNAL = ErrorKind(500, "internal_server_error", "internal_error")
@@ -93,7 +97,10 @@ def error_response(error: BaseException, wire_names: Mapping[str, str] | None = 
     headers = {}
     if isinstance(error, QueueFull):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    if isinstance(error, EngineClosed | BodyTooLarge):
+    if isinstance(error, DeadlineExceeded):
+        # OpenAI's clients would send it again at once, to a server that is behind already.
+        headers["X-Should-Retry"] = "false"
+    if isinstance(error, EngineClosed | EngineStalled | BodyTooLarge):
         headers["Connection"] = "close"
     status = error_kind(error).status
     return json_response(error_body(error, wire_names), status, headers)

@@ -26,7 +26,7 @@ class StreamOptions(BaseModel):
 
 class GenerationBody(BaseModel):
     """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``cache_salt`` (vLLM's
-    names), ``explain_cache`` and ``token_trace`` extend OpenAI's.
+    names), ``priority`` (vLLM's too), ``timeout_s``, ``explain_cache`` and ``token_trace`` extend OpenAI's.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -45,6 +45,9 @@ class GenerationBody(BaseModel):
     cache_salt: str | None = None
     explain_cache: bool | None = None
     token_trace: bool | None = None
+    timeout_s: float | None = None
+    priority: int | None = None
+    user: str | None = None
 
 
 class ChatCompletionBody(GenerationBody):

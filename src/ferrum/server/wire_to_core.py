@@ -29,10 +29,15 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
 
 
 def inference_request(
-    request_id: str, prompt: Prompt, sampling: SamplingParams, body: GenerationBody, options: ServerOptions
+    request_id: str,
+    prompt: Prompt,
+    sampling: SamplingParams,
+    body: GenerationBody,
+    options: ServerOptions,
+    tenant: str | None,
 ) -> InferenceRequest:
-    """``prompt`` with what ``body`` says of cache and evidence. Raises InvalidRequest for what this server
-    denies.
+    """``prompt`` with what ``body`` says of cache, evidence and turn. Raises InvalidRequest for what this
+    server denies.
     """
     if body.explain_cache and not options.explains_cache:
         raise InvalidRequest(
@@ -45,6 +50,9 @@ def inference_request(
         cache_salt=body.cache_salt,
         wants_cache_explanation=bool(body.explain_cache),
         wants_token_trace=bool(body.token_trace),
+        timeout_s=body.timeout_s,
+        priority=body.priority or 0,
+        tenant=tenant,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from engine_factory import Recorder, ask, eventually
@@ -100,6 +101,7 @@ def _assert_nothing_is_held(engine: ContinuousBatchEngine) -> None:
 def test_no_more_requests_run_than_there_are_slots(max_slots: int | None) -> None:
     requests = _limited(_requests(), 9)
     executor = RecurrentExecutor()
+    executor.before_step = lambda plan: time.sleep(0.002)  # None ends before the last one came.
     engine = _engine(executor, max_slots=max_slots)
     assert _texts(engine.generate(requests)) == _alone(requests)
     assert executor.most_slots == (max_slots or len(requests))

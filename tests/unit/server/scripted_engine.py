@@ -30,6 +30,7 @@ class ScriptedEngine:
         self.pieces = pieces
         self.refusal: Exception | None = None
         self.failure: Exception | None = None
+        self.finish_reason = FinishReason.EOS
         self.released = asyncio.Event()
         if not hold:
             self.released.set()
@@ -77,7 +78,7 @@ class ScriptedEngine:
             request_id=request.request_id,
             text="".join(self.pieces),
             token_ids=tuple(range(len(self.pieces))),
-            finish_reason=FinishReason.EOS,
+            finish_reason=self.finish_reason,
             usage=Usage(prompt_tokens=3, completion_tokens=len(self.pieces), cached_tokens=2),
             seed=7,
             cache_explanation=EXPLANATION if request.wants_cache_explanation else None,

@@ -191,7 +191,7 @@ async def test_unknown_fields_are_ignored_and_logged_once(
     app: Starlette, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    extra = {"store": True, "metadata": {}, "reasoning_effort": "low", "service_tier": "auto", "user": "u"}
+    extra = {"store": True, "metadata": {}, "reasoning_effort": "low", "service_tier": "auto"}
     message = {"role": "user", "content": "hi", "name": "n", "id": "1", "audio": None, "refusal": None}
     for _ in range(2):
         answer = await post(app, PATH, {"messages": [message], **extra})
