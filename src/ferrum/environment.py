@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,3 +42,8 @@ def model_directory() -> Path:
 def cache_directory() -> Path:
     """The folder for what can be computed again: weight digests, built tokenizers."""
     return read_environment().home / "cache"
+
+
+def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Our own environment with ``variables`` set, for a process that takes settings in no other way."""
+    return {**os.environ, **variables}

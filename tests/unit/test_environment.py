@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ferrum.core.errors import InvalidConfig
-from ferrum.environment import cache_directory, model_directory, read_environment
+from ferrum.environment import cache_directory, child_environment, model_directory, read_environment
 
 
 def test_ferrum_home_moves_models_and_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,3 +37,10 @@ def test_a_home_folder_that_nobody_has_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("FERRUM_HOME", "~no-such-person/models")
     with pytest.raises(InvalidConfig, match="FERRUM_HOME"):
         read_environment()
+
+
+def test_a_child_process_has_our_variables_and_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OURS", "1")
+    monkeypatch.setenv("POOL", "8")
+    variables = child_environment({"POOL": "2"})
+    assert (variables["OURS"], variables["POOL"]) == ("1", "2")

@@ -62,14 +62,14 @@ class ComparisonRounds:
     on_measure: Callable[[int, str, str], None] = lambda pair, phase, engine: None
 
     def run(self, phases: Sequence[ComparePhase], pairs: int) -> Comparison:
-        """One unmeasured run of ours before each phase, as the peers have theirs when they choose how to run.
+        """One unmeasured run of each engine before each phase: what is built on first use is not its speed.
 
         Raises PeerFailed when our own engine fails; a peer that fails is left out of the phase from then on.
         """
         compared: list[PhaseComparison] = []
         all_ours: dict[str, Spread] = {}
         for phase in phases:
-            self.ours.measure(phase)
+            self._warm_up(phase)
             ours, theirs = self._measure(phase, pairs)
             all_ours[phase.name] = spread_of(ours)
             compared += [
@@ -80,6 +80,22 @@ class ComparisonRounds:
         versions = {peer.name: peer.version for peer in (self.ours, *self.peers)}
         return Comparison(tuple(compared), all_ours, versions, dict(self.not_measured))
 
+    def _warm_up(self, phase: ComparePhase) -> None:
+        self.ours.measure(phase)
+        for peer in self.peers:
+            self._measure_peer(peer, phase)
+
+    def _takes_part(self, peer: Peer, phase: ComparePhase) -> bool:
+        return f"{peer.name} {phase.name}" not in self.not_measured
+
+    def _measure_peer(self, peer: Peer, phase: ComparePhase) -> float | None:
+        """None when it does not have the phase, or broke in it."""
+        try:
+            return peer.measure(phase)
+        except (PeerFailed, PhaseUnsupported) as problem:
+            self.not_measured[f"{peer.name} {phase.name}"] = str(problem)
+            return None
+
     def _measure(self, phase: ComparePhase, pairs: int) -> tuple[list[float], dict[str, list[float]]]:
         ours: list[float] = []
         theirs: dict[str, list[float]] = {peer.name: [] for peer in self.peers}
@@ -87,11 +103,10 @@ class ComparisonRounds:
             self.on_measure(pair, phase.name, self.ours.name)
             ours.append(self.ours.measure(phase))
             for peer in self.peers:
-                if f"{peer.name} {phase.name}" in self.not_measured:
+                if not self._takes_part(peer, phase):
                     continue
                 self.on_measure(pair, phase.name, peer.name)
-                try:
-                    theirs[peer.name].append(peer.measure(phase))
-                except (PeerFailed, PhaseUnsupported) as problem:
-                    self.not_measured[f"{peer.name} {phase.name}"] = str(problem)
+                rate = self._measure_peer(peer, phase)
+                if rate is not None:
+                    theirs[peer.name].append(rate)
         return ours, theirs

@@ -35,6 +35,12 @@ def read_machine(root: Path = Path("/")) -> Machine:
     )
 
 
+def processor_flags(root: Path = Path("/")) -> frozenset[str]:
+    """The instruction sets the kernel names, such as "avx512_bf16"; none where the system does not tell."""
+    flags = _values_of(root / "proc/cpuinfo", "flags")
+    return frozenset(flags[0].split()) if flags else frozenset()
+
+
 def _values_of(path: Path, key: str) -> list[str]:
     """The values of ``key : value`` lines; none when the file cannot be read."""
     try:

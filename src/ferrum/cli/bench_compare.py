@@ -22,7 +22,7 @@ def compare(
         typer.Option(
             "--peers",
             help="NAME or NAME=PROGRAM, comma-separated: llama-server, llama-bench, xllamacpp, "
-            "openvino-genai, mistralrs (PROGRAM is a Python that has the package), "
+            "ik-llama, openvino-genai, mistralrs (PROGRAM is a Python that has the package), "
             "vllm (PYTHON:FOLDER with safetensors).",
         ),
     ] = "llama-server",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ferrum.bench.machine import read_machine
+from ferrum.bench.machine import processor_flags, read_machine
 
 
 def write(path: Path, text: str) -> None:
@@ -30,3 +30,9 @@ def test_what_a_system_does_not_tell_is_unknown(tmp_path: Path) -> None:
     assert machine.memory_bytes is None
     assert machine.num_cpus == 0
     assert machine.cpu_model
+
+
+def test_instruction_sets_are_those_of_the_first_processor(tmp_path: Path) -> None:
+    assert processor_flags(tmp_path) == frozenset()
+    write(tmp_path / "proc/cpuinfo", "processor : 0\nflags\t\t: fpu avx2 avx512_bf16\n\nflags : fpu\n")
+    assert processor_flags(tmp_path) == {"fpu", "avx2", "avx512_bf16"}

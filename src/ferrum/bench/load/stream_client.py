@@ -173,7 +173,8 @@ def _has_text(choice: Mapping[str, object]) -> bool:
     delta = choice.get("delta")
     if isinstance(delta, dict):
         return bool(delta.get("content") or delta.get("reasoning_content"))
-    return bool(choice.get("text"))
+    # Servers that name the ids of what they send also send tokens without text.
+    return bool(choice.get("text") or choice.get("token_ids"))
 
 
 def _message(event: Mapping[str, object]) -> str:

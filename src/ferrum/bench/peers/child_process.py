@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ferrum import environment
 from ferrum.bench.peers.peer import PeerFailed, PeerUnavailable
 
 _END_S = 10.0
@@ -24,16 +27,24 @@ def free_port() -> int:
 
 
 class ChildProcess:
-    """Runs ``command`` with its output in a file of its own. Mutable: the process it owns."""
+    """Runs ``command`` with its output in a file of its own, and ``variables`` added to our environment.
 
-    def __init__(self, command: Sequence[str]) -> None:
+    It leads a process group, so that what it starts itself ends with it. Mutable: the process it owns.
+    """
+
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
         """Raises PeerUnavailable when the command cannot be started."""
         self._command = tuple(command)
         with tempfile.NamedTemporaryFile(prefix="ferrum-peer-", suffix=".log", delete=False) as log:
             self._log = Path(log.name)
             try:
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment.child_environment(variables or {}),
+                    start_new_session=True,
                 )
             except OSError as error:
                 self._log.unlink()
@@ -58,14 +69,14 @@ class ChildProcess:
         return lines[-1][:200] if lines else "it said nothing"
 
     def close(self) -> None:
-        """Asks it to end, then ends it; idempotent."""
+        """Asks it to end, then ends it and whatever it started; idempotent."""
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_S)
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._log.unlink(missing_ok=True)

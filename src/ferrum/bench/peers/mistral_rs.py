@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ferrum.bench.peers.peer import PeerSetup
-from ferrum.bench.peers.python_peer import ScriptedPeer, interpreter_with, package_version, require_file
+from ferrum.bench.peers.python_peer import ScriptedPeer, find_installation, require_file
 
 # It takes text only: words stand for the tokens, and the counts are its own.
 SCRIPT = """
@@ -15,7 +15,7 @@ folder, name = os.path.split(settings["model"])
 runner = mistralrs.Runner(
     which=mistralrs.Which.GGUF(quantized_model_id=folder, quantized_filename=name),
     no_kv_cache=False,
-    prefix_cache_n=None,
+    prefix_cache_n=0,
 )
 print(json.dumps({"ready": True}), flush=True)
 words = "time year people way day man thing woman life child world school state family".split()
@@ -29,6 +29,7 @@ for line in sys.stdin:
                 prompt=" ".join(chosen),
                 max_tokens=question["output_tokens"],
                 temperature=0.0,
+                ignore_eos=True,
             )
         ).usage
         count = usage.completion_tokens
@@ -45,6 +46,8 @@ for line in sys.stdin:
 
 def open_mistral_rs(setup: PeerSetup) -> ScriptedPeer:
     """Raises PeerUnavailable when it is not installed, PeerFailed when it cannot load the file."""
-    python = interpreter_with("mistralrs", setup.program)
+    installation = find_installation("mistralrs", setup.program)
     require_file(setup.model_path, "mistralrs")
-    return ScriptedPeer("mistralrs", python, package_version(python, "mistralrs"), SCRIPT, setup)
+    # Its kernels run on a pool that is told its size in no other way.
+    variables = {"RAYON_NUM_THREADS": str(setup.num_threads)}
+    return ScriptedPeer("mistralrs", installation, SCRIPT, setup, variables=variables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ferrum.bench.peers.peer import PeerSetup
-from ferrum.bench.peers.python_peer import ScriptedPeer, interpreter_with, package_version, require_file
+from ferrum.bench.peers.python_peer import ScriptedPeer, find_installation, require_file
 
 SCRIPT = """
 import json, sys
@@ -40,7 +40,6 @@ for line in sys.stdin:
 
 def open_openvino_genai(setup: PeerSetup) -> ScriptedPeer:
     """Raises PeerUnavailable when it is not installed, PeerFailed when it cannot load the file."""
-    python = interpreter_with("openvino-genai", setup.program)
+    installation = find_installation("openvino-genai", setup.program)
     require_file(setup.model_path, "openvino-genai")
-    version = package_version(python, "openvino-genai")
-    return ScriptedPeer("openvino-genai", python, version, SCRIPT, setup)
+    return ScriptedPeer("openvino-genai", installation, SCRIPT, setup)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from ferrum.bench.peers.ik_llama import open_ik_llama
 from ferrum.bench.peers.llama_bench import open_llama_bench
 from ferrum.bench.peers.llama_server import open_llama_server
 from ferrum.bench.peers.mistral_rs import open_mistral_rs
@@ -21,6 +22,7 @@ PEERS: Mapping[str, OpenPeer] = MappingProxyType(
         "llama-server": open_llama_server,
         "llama-bench": open_llama_bench,
         "xllamacpp": open_xllamacpp,
+        "ik-llama": open_ik_llama,
         "openvino-genai": open_openvino_genai,
         "mistralrs": open_mistral_rs,
         "vllm": open_vllm_cpu,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ferrum import environment
 from ferrum.bench.compare_phases import ComparePhase
 from ferrum.bench.peers.peer import PeerFailed, PeerSetup, PeerUnavailable, PhaseUnsupported, PromptMaker
 from ferrum.bench.phases import PhaseKind
@@ -17,47 +19,78 @@ _LOOK_UP_S = 60
 _END_S = 10
 
 
-def interpreter_with(package: str, program: str | None) -> str:
-    """``program``, or our own interpreter; raises PeerUnavailable when ``package`` is not installed there."""
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """An interpreter that has a peer's package."""
+
+    python: str
+    version: str
+
+
+def find_installation(peer: str, program: str | None, packages: Sequence[str] = ()) -> Installation:
+    """``program``, or our own interpreter, with the first of ``packages`` that is installed there.
+
+    Without ``packages`` the peer's name is the package's. Raises PeerUnavailable when none is installed.
+    """
     python = program or sys.executable
-    package_version(python, package)
-    return python
+    version = _installed_version(python, packages or (peer,))
+    if version is None:
+        package = " or ".join(packages or (peer,))
+        raise PeerUnavailable(f"{package} is not installed for {python}; give {peer}=/path/to/python")
+    return Installation(python, version)
 
 
-def package_version(python: str, package: str) -> str:
-    """The version of an installed package. Raises PeerUnavailable when it is not installed."""
-    script = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+def _installed_version(python: str, packages: Sequence[str]) -> str | None:
+    script = """
+import importlib.metadata, sys
+for package in sys.argv[1:]:
+    try:
+        print(importlib.metadata.version(package))
+        break
+    except importlib.metadata.PackageNotFoundError:
+        pass
+"""
     try:
         done = subprocess.run(
-            [python, "-c", script, package], capture_output=True, text=True, timeout=_LOOK_UP_S
+            [python, "-c", script, *packages], capture_output=True, text=True, timeout=_LOOK_UP_S
         )
     except (OSError, subprocess.TimeoutExpired):
         raise PeerUnavailable(f"{python} cannot be started") from None
     if done.returncode != 0:
-        raise PeerUnavailable(f"{package} is not installed for {python}; give {package}=/path/to/python")
-    return done.stdout.strip()
+        raise PeerUnavailable(f"{python} is no Python that lists its packages")
+    return done.stdout.strip() or None
 
 
 class ScriptedPeer:
     """A Peer whose script answers questions: a line of JSON in on stdin, a line of JSON out on stdout.
 
-    The script is told the model and the threads in its first argument and says {"ready": true} once loaded.
+    The script is told the model, the threads and ``settings`` in its first argument and says {"ready": true}
+    once loaded. ``variables`` are added to its environment.
     A question is {"prompt": [token ids], "output_tokens": n}; the answer {"first_token_s": s,
     "rest_s": s, "output_tokens": n} or {"error": text}. One sequence at a time. Mutable: the process.
     """
 
-    def __init__(self, name: str, python: str, version: str, script: str, setup: PeerSetup) -> None:
+    def __init__(
+        self,
+        name: str,
+        installation: Installation,
+        script: str,
+        setup: PeerSetup,
+        settings: Mapping[str, object] | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         """Raises PeerFailed when the model cannot be loaded."""
         self._name = name
-        self._version = version
+        self._version = installation.version
         self._prompts = PromptMaker(setup.vocabulary_size)
-        settings = json.dumps({"model": str(setup.model_path), "threads": setup.num_threads})
+        told = {"model": str(setup.model_path), "threads": setup.num_threads, **(settings or {})}
         self._process = subprocess.Popen(
-            [python, "-c", script, settings],
+            [installation.python, "-c", script, json.dumps(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env=environment.child_environment(variables or {}),
         )
         try:
             self._read()

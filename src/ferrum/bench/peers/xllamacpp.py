@@ -15,7 +15,7 @@ from ferrum.bench.peers.llama_server import (
     slot_tokens,
 )
 from ferrum.bench.peers.peer import PeerSetup, PromptMaker
-from ferrum.bench.peers.python_peer import interpreter_with, package_version
+from ferrum.bench.peers.python_peer import find_installation
 
 # Runs in the peer's interpreter. Ends when its stdin does, so that it cannot outlive us.
 SERVER_SCRIPT = """
@@ -41,7 +41,7 @@ _FLASH_ATTENTION = {FlashAttention.ON: "ENABLED", FlashAttention.OFF: "DISABLED"
 
 def open_xllamacpp(setup: PeerSetup) -> BestLlamaServer:
     """Raises PeerUnavailable when no interpreter with the package is known."""
-    python = interpreter_with("xllamacpp", setup.program)
+    installation = find_installation("xllamacpp", setup.program)
     prompts = PromptMaker(setup.vocabulary_size)
 
     def start(phase: ComparePhase, flash_attention: FlashAttention) -> RunningServer:
@@ -56,7 +56,7 @@ def open_xllamacpp(setup: PeerSetup) -> BestLlamaServer:
                 "flash_attention": _FLASH_ATTENTION[flash_attention],
             }
         )
-        process = ChildProcess([python, "-c", SERVER_SCRIPT, settings])
+        process = ChildProcess([installation.python, "-c", SERVER_SCRIPT, settings])
         http = LlamaHttp(port, prompts)
         try:
             process.wait_until(http.is_ready, START_S)
@@ -65,4 +65,4 @@ def open_xllamacpp(setup: PeerSetup) -> BestLlamaServer:
             raise
         return RunningServer(process, http, flash_attention)
 
-    return BestLlamaServer("xllamacpp", package_version(python, "xllamacpp"), start)
+    return BestLlamaServer("xllamacpp", installation.version, start)

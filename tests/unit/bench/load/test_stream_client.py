@@ -80,6 +80,15 @@ async def ask(parts: Sequence[bytes], timeout_s: float = 5.0) -> AnswerRecord:
         return await StreamClient(address, "m", timeout_s=timeout_s).answer("hello", 3)
 
 
+async def test_a_token_without_text_counts_where_ids_are_sent() -> None:
+    def completion(text: str, ids: list[int]) -> bytes:
+        return b"data: " + json.dumps({"choices": [{"text": text, "token_ids": ids}]}).encode() + b"\n\n"
+
+    record = await ask([OK, completion("", [7]), completion("a", [8]), completion("", []), USAGE, DONE])
+    assert record.error is None
+    assert len(record.text_times) == 2
+
+
 async def test_a_whole_answer_has_times_and_the_servers_counts() -> None:
     record = await ask(WHOLE)
     assert record.error is None

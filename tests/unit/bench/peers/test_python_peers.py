@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ferrum.bench.compare_phases import ComparePhase
 from ferrum.bench.load.answer_record import AnswerRecord
+from ferrum.bench.peers.best_configuration import BestConfiguration
+from ferrum.bench.peers.ik_llama import SCRIPT as IK_LLAMA_SCRIPT
+from ferrum.bench.peers.ik_llama import open_ik_llama
 from ferrum.bench.peers.mistral_rs import SCRIPT as MISTRAL_SCRIPT
 from ferrum.bench.peers.openvino_genai import SCRIPT as OPENVINO_SCRIPT
 from ferrum.bench.peers.openvino_genai import open_openvino_genai
 from ferrum.bench.peers.peer import PeerFailed, PeerSetup, PeerUnavailable, PhaseUnsupported
 from ferrum.bench.peers.peer_table import PEERS, opener_of
-from ferrum.bench.peers.python_peer import ScriptedPeer, package_version
+from ferrum.bench.peers.python_peer import Installation, ScriptedPeer, find_installation
 from ferrum.bench.peers.together import rate_together
-from ferrum.bench.peers.vllm_cpu import open_vllm_cpu, vllm_command
+from ferrum.bench.peers.vllm_cpu import fastest_dtype, open_vllm_cpu, vllm_command, vllm_variables
 from ferrum.bench.peers.xllamacpp import SERVER_SCRIPT
 from ferrum.bench.phases import PhaseKind
 from ferrum.core.errors import UnknownComponent
@@ -42,7 +46,7 @@ for line in sys.stdin:
 
 
 def peer_of(script: str) -> ScriptedPeer:
-    return ScriptedPeer("engine", sys.executable, "1", script, SETUP)
+    return ScriptedPeer("engine", Installation(sys.executable, "1"), script, SETUP)
 
 
 def test_a_scripted_engine_is_measured_over_its_pipes() -> None:
@@ -81,25 +85,96 @@ def test_an_engine_that_breaks_or_stops_early_has_failed() -> None:
 
 
 def test_packages_are_looked_for_where_they_are_said_to_be() -> None:
-    assert package_version(sys.executable, "pytest") == pytest.__version__
-    with pytest.raises(PeerUnavailable, match="no-such-package is not installed"):
-        package_version(sys.executable, "no-such-package")
+    assert find_installation("pytest", None) == Installation(sys.executable, pytest.__version__)
+    # The CPU build of an engine may be a package of another name; the first that is there counts.
+    assert find_installation("tests", None, ("no-such-package", "pytest")).version == pytest.__version__
+    with pytest.raises(PeerUnavailable, match=r"no-such-package is not installed .* no-such-package=/path"):
+        find_installation("no-such-package", None)
+    with pytest.raises(PeerUnavailable, match=r"one or two is not installed .* give peer=/path"):
+        find_installation("peer", sys.executable, ("one", "two"))
     with pytest.raises(PeerUnavailable, match="cannot be started"):
-        package_version("/no/such/python", "pytest")
+        find_installation("pytest", "/no/such/python")
+    with pytest.raises(PeerUnavailable, match="is no Python"):
+        find_installation("pytest", "/bin/false")
 
 
 def test_peers_that_are_not_installed_say_what_to_give() -> None:
     with pytest.raises(PeerUnavailable, match="give openvino-genai=/path/to/python"):
         open_openvino_genai(SETUP)
+    with pytest.raises(PeerUnavailable, match=r"ik-llama-cpp-python is not installed .* give ik-llama=/path"):
+        open_ik_llama(SETUP)
     with pytest.raises(PeerUnavailable, match="vLLM reads safetensors"):
         open_vllm_cpu(SETUP)
+    with pytest.raises(PeerUnavailable, match="vllm-cpu or vllm is not installed"):
+        open_vllm_cpu(replace(SETUP, program=f"{sys.executable}:/"))
 
 
 def test_vllm_is_not_flattered_by_its_prefix_cache() -> None:
-    assert "--no-enable-prefix-caching" in vllm_command("python", "/model", 1)
+    assert "--no-enable-prefix-caching" in vllm_command("python", "/model", "float32", 1)
 
 
-@pytest.mark.parametrize("script", [MISTRAL_SCRIPT, OPENVINO_SCRIPT, SERVER_SCRIPT])
+def test_vllm_gets_all_processors_and_the_type_they_multiply() -> None:
+    assert vllm_variables([0, 3]) == {"VLLM_CPU_OMP_THREADS_BIND": "0,3"}
+    assert fastest_dtype({"avx2", "avx512_bf16"}) == "bfloat16"
+    assert fastest_dtype({"avx2", "avx512f"}) == fastest_dtype(()) == "float32"
+
+
+def test_a_scripted_engine_gets_its_settings_and_variables() -> None:
+    script = """
+import json, os, sys
+settings = json.loads(sys.argv[1])
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    print(json.dumps({"error": f"{settings['mode']} {os.environ['POOL']}"}), flush=True)
+"""
+    installation = Installation(sys.executable, "1")
+    peer = ScriptedPeer("engine", installation, script, SETUP, {"mode": "fast"}, {"POOL": "2"})
+    with pytest.raises(PeerFailed, match=r"^fast 2$"):
+        peer.measure(PREFILL)
+    peer.close()
+
+
+class FixedRates:
+    """Measures the rate of each phase; an exception is raised."""
+
+    name = "engine"
+    version = "1"
+
+    def __init__(self, rates: dict[str, float | Exception]) -> None:
+        self._rates = rates
+        self.is_closed = False
+
+    def measure(self, phase: ComparePhase) -> float:
+        rate = self._rates[phase.name]
+        if isinstance(rate, Exception):
+            raise rate
+        return rate
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_each_phase_is_measured_in_its_fastest_configuration() -> None:
+    wide = FixedRates({"p": 9.0, "d": 2.0})
+    narrow = FixedRates({"p": 5.0, "d": 3.0})
+    peer = BestConfiguration("engine", "1", {"wide": wide, "narrow": narrow})
+    assert (peer.measure(PREFILL), peer.measure(DECODE), peer.measure(PREFILL)) == (9.0, 3.0, 9.0)
+    assert peer.version == "1, p: wide, d: narrow"
+    peer.close()
+    assert wide.is_closed
+    assert narrow.is_closed
+
+
+def test_a_configuration_that_breaks_is_left_out() -> None:
+    broken = FixedRates({"p": PeerFailed("assertion"), "d": PeerFailed("assertion")})
+    sound = FixedRates({"p": 5.0, "d": PeerFailed("no decode")})
+    peer = BestConfiguration("engine", "1", {"broken": broken, "sound": sound})
+    assert peer.measure(PREFILL) == 5.0
+    with pytest.raises(PeerFailed, match="no decode"):
+        peer.measure(DECODE)
+
+
+@pytest.mark.parametrize("script", [IK_LLAMA_SCRIPT, MISTRAL_SCRIPT, OPENVINO_SCRIPT, SERVER_SCRIPT])
 def test_scripts_for_other_interpreters_are_python(script: str) -> None:
     compile(script, "script", "exec")
 
