@@ -9,7 +9,6 @@ from typing import overload
 
 import numpy as np
 
-from ferrum import _native
 from ferrum.core.arrays import ByteArray
 from ferrum.core.errors import MalformedCheckpoint
 from ferrum.weights.metadata import MetadataValue, NumberArray
@@ -60,6 +59,9 @@ class StringArray(Sequence[str]):
 
     def _strings(self) -> tuple[str, ...]:
         if self._decoded is None:
+            # Imported where it is used: commands that read no file start without the native module.
+            from ferrum import _native
+
             self._decoded = _native.read_strings(self._encoded, self._count)
         return self._decoded
 
@@ -155,6 +157,8 @@ class GgufCursor:
     def _read_string_array(self, what: str, count: int) -> StringArray:
         if count > MAX_ARRAY_STRINGS:
             raise self.malformed(f"{what} has {count} strings; at most {MAX_ARRAY_STRINGS} are read")
+        from ferrum import _native
+
         end, num_found = _native.skip_strings(self._bytes, self.position, count)
         if num_found < count:
             raise self.malformed(

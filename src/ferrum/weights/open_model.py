@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ferrum.core.errors import DownloadFailed, MalformedCheckpoint, UnsupportedModel
+from ferrum.weights.checkpoint import open_checkpoint
 from ferrum.weights.checkpoint_files import PART_NAME, checkpoint_files
 from ferrum.weights.model_origin import ModelReference, PackageOrigin, PathOrigin
 from ferrum.weights.model_source import parse_model_argument
@@ -66,9 +67,6 @@ def _fetch(reference: ModelReference, store: ModelStore, reporter: ProgressRepor
 
 def _check(fetched: FetchedModel) -> None:
     """A broken file must fail here, not be kept as a model that is ready."""
-    # Brings the native module, which listing the commands can do without.
-    from ferrum.weights.checkpoint import open_checkpoint
-
     try:
         open_checkpoint(fetched.files[0]).close()
     except MalformedCheckpoint as error:
