@@ -298,8 +298,8 @@ struct SpreadPrefetch {
 };
 
 template <WeightLayout L, int Rows, int Tiles>
-void register_tile(TilePointers w, int groups32, int column, const Prefetch& ahead, const Prefetch& scales_ahead, const RowPointers& x, float* out,
-                   size_t out_stride, const float* bias) {
+void register_tile(TilePointers w, int groups32, int column, const Prefetch& ahead, const Prefetch& scales_ahead,
+                   const RowPointers& x, float* out, size_t out_stride, const float* bias) {
   Vector acc[Tiles][Rows];
 #pragma GCC unroll 2
   for (int t = 0; t < Tiles; ++t)
@@ -364,11 +364,18 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
     float* target = out + size_t(row) * out_stride;
     for (int column = 0; column < kTileColumns; column += kWidth) {
       switch (rows) {
-        case 1: register_tile<L, 1, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias); break;
-        case 2: register_tile<L, 2, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias); break;
-        case 4: register_tile<L, 4, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias); break;
+        case 1:
+          register_tile<L, 1, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias);
+          break;
+        case 2:
+          register_tile<L, 2, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias);
+          break;
+        case 4:
+          register_tile<L, 4, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias);
+          break;
         default:
-          register_tile<L, kMostRows, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias);
+          register_tile<L, kMostRows, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride,
+                                             bias);
       }
       ahead.at += ahead.bytes;
     }

@@ -63,6 +63,9 @@ class StallWatch:
         """Nobody looks from now on; ``seconds_without_step`` stays true."""
         self._is_over.set()
         self._has_work.set()
+        # Its thread refers to the engine; a watch that is just telling of a stall is not waited for.
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(0.1)
 
     def _watch(self) -> None:
         look_s = min(self._stall_after_s / _LOOKS, _LONGEST_LOOK_S)
