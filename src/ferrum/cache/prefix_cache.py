@@ -29,6 +29,8 @@ class PrefixCache:
         self.identity = identity
         self.block_tokens = block_tokens
         self.store = store
+        # Asked now: numbers are still wanted when the store is closed.
+        self._block_bytes = store.block_bytes
 
     def find(
         self, scope: PrefixScope, token_ids: Sequence[int], most_siblings: int | None = MOST_SIBLINGS
@@ -94,6 +96,6 @@ class PrefixCache:
             saved_prefill_tokens=self._num_saved_tokens,
             entries=len(self._tree),
             cached_tokens=self._tree.num_tokens,
-            num_bytes=len(self._tree) * self.store.block_bytes,
+            num_bytes=len(self._tree) * self._block_bytes,
             pinned_blocks=num_pinned,
         )

@@ -113,6 +113,7 @@ def test_no_more_requests_run_than_there_are_slots(max_slots: int | None) -> Non
 def test_a_preempted_request_gives_its_slot_back_and_comes_to_the_same_tokens() -> None:
     requests = [ask(f"r{number}", "p" * 10, max_tokens=None) for number in range(3)]
     executor, recorder = RecurrentExecutor(num_blocks=10), Recorder()
+    executor.before_step = lambda plan: time.sleep(0.001)  # None ends before the last one came.
     engine = _engine(executor, recorder)
     results = engine.generate(requests)
     assert recorder.of(RequestPreempted)
