@@ -13,8 +13,8 @@ class StallWatch:
     """Calls ``on_stall`` with the seconds since the last step, once for each stall.
 
     The engine's thread may be stuck anywhere, in a step or between two, so a thread of this one's own looks.
-    It sleeps while there is no work. ``begin`` may be called by any thread, ``note_step`` and ``rest`` by the
-    engine's.
+    It sleeps while there is no work. ``begin`` and ``rest`` are called under the engine's lock, ``note_step``
+    by its thread.
     """
 
     def __init__(
@@ -49,8 +49,9 @@ class StallWatch:
             self._thread.start()
 
     def note_step(self) -> None:
-        """The engine did something for the requests it has."""
-        self._working_since = self._clock()
+        """The engine did something for the requests it has, if it has any."""
+        if self._working_since is not None:
+            self._working_since = self._clock()
         self._was_told = False
 
     def rest(self) -> None:

@@ -5,28 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from ferrum.core.details import IterationRan, IterationSkipped
 from ferrum.core.errors import DeadlineExceeded, EngineClosed, EngineStalled, FerrumError, InternalError
-from ferrum.core.events import (
-    EngineFailed,
-    FirstToken,
-    Observers,
-    OutstandingAtClose,
-    RequestFinished,
-    RequestQueued,
-    StepRan,
-    TokensEmitted,
-)
+from ferrum.core.events import Observers
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import FinishReason, InferenceResult
-from ferrum.core.step import SampledToken, StepPlan
+from ferrum.core.step import StepPlan
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.deadlines import Deadlines
 from ferrum.engine.delivery import End, Outlet, PostOffice
+from ferrum.engine.engine_news import EngineNews, StepTimes
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepOutcome, StepRunner
 from ferrum.execution.executor import Executor
@@ -66,8 +57,7 @@ class StepLoop:
         self._executor = executor
         self._runner = StepRunner(executor, observers)
         self._slots = slots
-        self._ledger = ledger
-        self._observers = observers
+        self._news = EngineNews(observers, ledger, clock, scheduler.snapshot)
         self._clock = clock
         self._post_office = PostOffice()
         self._work = (
@@ -125,7 +115,7 @@ class StepLoop:
         """Gives the place back of a request that was opened and not submitted."""
         with self._locked():
             self._slots.reject(request_id)
-        self._close_account(request_id)
+        self._news.account_closed(request_id)
 
     def submit(self, request: ActiveRequest) -> None:
         """Publishes an opened request to scheduler and thread at once; the thread is woken, or started.
@@ -140,7 +130,7 @@ class StepLoop:
             self._active[request.request_id] = request
             self._deadlines.add(request)
             self._stall_watch.begin()
-            self._observers.on(RequestQueued(request.request_id, len(request.spec.prompt_ids)))
+            self._news.request_queued(request)
             self._ensure_thread()
             self._work.notify_all()
 
@@ -235,7 +225,7 @@ class StepLoop:
             if has_lock:
                 self._work.release()
         _log.critical("%s; %d requests are answered with that", error, len(requests))
-        self._observers.on(EngineFailed(str(error), len(requests)))
+        self._news.engine_failed(str(error), len(requests))
         post_office = PostOffice()
         for request in requests:
             post_office.post(request.outlet, "", error)
@@ -274,11 +264,9 @@ class StepLoop:
         """Parks until there is something to do; False when the engine is closing and all is done."""
         with self._work:
             while not (self._active or self._cancelled):
-                self._stall_watch.rest()
                 if self._is_closing:
                     return False
                 self._work.wait()
-            self._stall_watch.begin()
             return True
 
     def _step(self) -> None:
@@ -296,28 +284,9 @@ class StepLoop:
             if outcome.parts:
                 self._stall_watch.note_step()
             # Before anybody is woken, so that whoever has an answer finds its step counted.
-            self._note_step(plan, planned - started, ran - planned, self._clock() - ran)
-            if self._observers.wants_details:
-                self._tell_iteration(plan, outcome, planned - started, ran - planned, self._clock() - ran)
+            times = StepTimes(planned - started, ran - planned, self._clock() - ran)
+            self._news.step_ran(plan, outcome, times)
         self._post_office.flush()
-
-    def _note_step(self, plan: StepPlan, schedule_s: float, execute_s: float, publish_s: float) -> None:
-        self._observers.on(
-            StepRan(
-                schedule_s=schedule_s,
-                execute_s=execute_s,
-                publish_s=publish_s,
-                num_tokens=plan.num_tokens,
-                num_sequences=len(plan.parts),
-                num_prefill_tokens=_count_prefill_tokens(plan),
-            )
-        )
-
-    def _tell_iteration(
-        self, plan: StepPlan, outcome: StepOutcome, schedule_s: float, execute_s: float, publish_s: float
-    ) -> None:
-        snapshot, num_failed = self._scheduler.snapshot(), len(outcome.failures)
-        self._observers.on_detail(IterationRan(plan, num_failed, schedule_s, execute_s, publish_s, snapshot))
 
     def _plan(self) -> StepPlan | None:
         with self._work:
@@ -326,8 +295,7 @@ class StepLoop:
             plan = self._scheduler.schedule()
             if plan is None:
                 assert not self._active, f"nothing to run although {len(self._active)} requests are active"
-                if self._observers.wants_details:
-                    self._observers.on_detail(IterationSkipped(self._scheduler.snapshot()))
+                self._news.step_skipped()
                 return None
             self._in_step = tuple(self._active[part.request_id] for part in plan.parts)
         return plan
@@ -362,7 +330,7 @@ class StepLoop:
         endings: list[tuple[ActiveRequest, str, End]] = [
             (self._active[request_id], "", error) for request_id, error in outcome.failures.items()
         ]
-        self._note_tokens(outcome.tokens)
+        self._news.tokens_chosen(self._active[token.request_id] for token in outcome.tokens)
         for token in outcome.tokens:
             request = self._active[token.request_id]
             try:
@@ -380,55 +348,23 @@ class StepLoop:
     def _result(self, request: ActiveRequest, reason: FinishReason) -> InferenceResult:
         return request.output.result(reason, self._scheduler.cache_use(request.request_id))
 
-    def _note_tokens(self, tokens: Iterable[SampledToken]) -> None:
-        now = self._clock()
-        request_ids: list[str] = []
-        gaps_s: list[float] = []
-        for token in tokens:
-            request = self._active[token.request_id]
-            if request.last_token_at is None:
-                self._observers.on(FirstToken(request.request_id, now - request.submitted_at))
-            else:
-                request_ids.append(request.request_id)
-                gaps_s.append(now - request.last_token_at)
-            request.last_token_at = now
-        if request_ids:
-            self._observers.on(TokensEmitted(tuple(request_ids), tuple(gaps_s)))
-
     def _end(self, request: ActiveRequest, text: str, end: End) -> None:
         """Returns what the request held, then answers. Called with the lock held."""
         del self._active[request.request_id]
         self._deadlines.discard(request)
-        self._stall_watch.note_step()
+        if self._active:
+            self._stall_watch.note_step()
+        else:
+            self._stall_watch.rest()
         try:
             self._scheduler.finish(request.request_id)
             self._slots.release(request.request_id)
-            self._close_account(request.request_id)
+            self._news.account_closed(request.request_id)
         finally:
             # Whatever is wrong with our books, nobody may wait for an answer that will not come.
-            self._announce(request, text, end)
-
-    def _announce(self, request: ActiveRequest, text: str, end: End) -> None:
-        reason = _finish_reason(end)
-        duration_s = self._clock() - request.submitted_at
-        self._observers.on(
-            RequestFinished(
-                request_id=request.request_id,
-                reason=reason,
-                prompt_tokens=len(request.spec.prompt_ids),
-                completion_tokens=request.output.num_tokens,
-                duration_s=duration_s,
-            )
-        )
-        self._post_office.post(request.outlet, text, end)
-        if self._observers.wants_details:
-            self._observers.on_detail(request.record(end, reason, duration_s))
-
-    def _close_account(self, request_id: str) -> None:
-        outstanding = self._ledger.close(request_id).outstanding
-        if outstanding:
-            _log.error("resource leak: %s ended and still holds %s", request_id, outstanding)
-            self._observers.on(OutstandingAtClose(request_id, outstanding))
+            self._news.request_ended(request, end)
+            self._post_office.post(request.outlet, text, end)
+            self._news.request_recorded(request, end)
 
     def _fail_all(self, error: FerrumError) -> None:
         with self._work:
@@ -452,14 +388,4 @@ class StepLoop:
                     self._post_office.post(request.outlet, "", answer)
         self._stall_watch.close()
         self._post_office.flush()
-        self._observers.on(EngineFailed(str(answer), len(requests)))
-
-
-def _finish_reason(end: End) -> FinishReason:
-    if isinstance(end, InferenceResult):
-        return end.finish_reason
-    return FinishReason.TIMEOUT if isinstance(end, DeadlineExceeded) else FinishReason.ERROR
-
-
-def _count_prefill_tokens(plan: StepPlan) -> int:
-    return sum(len(part.token_ids) for part in plan.parts if len(part.token_ids) > 1 or part.sampling is None)
+        self._news.engine_failed(str(answer), len(requests))

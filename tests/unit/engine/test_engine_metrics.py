@@ -77,7 +77,8 @@ async def test_preemptions_are_counted_and_change_no_answer() -> None:
         async with running(build_workshop(ScriptedExecutor(capacity=capacity))) as solo:
             alone.append(await solo.engine.infer(request))
     scheduler = SchedulerConfig(expected_output_tokens=4)
-    async with running(build_workshop(ScriptedExecutor(capacity=capacity), scheduler=scheduler)) as workshop:
+    slow = ScriptedExecutor(capacity=capacity, latency_s=0.001)  # All are there before one ends.
+    async with running(build_workshop(slow, scheduler=scheduler)) as workshop:
         together = await asyncio.gather(*map(workshop.engine.infer, requests))
         samples = _samples(workshop)
     assert together == alone

@@ -110,7 +110,7 @@ def test_capacities_and_the_scene_are_told(path: Path) -> None:
 def test_a_refused_request_is_told_with_its_reason(path: Path) -> None:
     recorded = RecordedEngine(EvidenceConfig(profile_jsonl=str(path)))
     with pytest.raises(FerrumError):
-        recorded.answer(ask("a", max_tokens=8), ask("a", max_tokens=9))
+        recorded.answer(ask("a", max_tokens=200), ask("a", max_tokens=9))
     lines = recorded.lines(path)
     rejected = next(line for line in lines if line["phase"] == "engine_request_reject")
     assert rejected["resource"]["reason"] == "DuplicateRequest"
