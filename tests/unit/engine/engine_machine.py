@@ -12,7 +12,7 @@ from typing import Any
 from engine_factory import Workshop, build_workshop
 from gated_executor import GatedExecutor
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import DeadlineExceeded, EngineClosed, InternalError, QueueFull
@@ -128,36 +128,35 @@ class EngineMachine(RuleBasedStateMachine):
     def step_on(self, num_calls: int) -> None:
         self.step(num_calls)
 
-    @precondition(lambda self: len(self._alive()) > 1)
     @rule(pick=st.integers(0, 1000), is_meant=seldom)
     def cancel_by_id(self, pick: int, is_meant: bool) -> None:
-        if not is_meant:
-            return
         name = self._pick(pick)
+        if name is None or not is_meant:
+            return
         self.cancelled.add(name)
         self.workshop.engine.cancel(name)
 
-    @precondition(lambda self: len(self._alive()) > 1)
     @rule(pick=st.integers(0, 1000), is_meant=seldom)
     def leave(self, pick: int, is_meant: bool) -> None:
         """The caller's task is cancelled, as a server does when a client disconnects."""
-        if not is_meant:
-            return
         name = self._pick(pick)
+        if name is None or not is_meant:
+            return
         self.left.add(name)
         self.tasks[name].cancel()
         self._run(asyncio.sleep(0))
 
-    @precondition(lambda self: len(self._alive()) > 2)
     @rule(pick=st.integers(0, 1000), is_meant=seldom)
     def poison(self, pick: int, is_meant: bool) -> None:
-        if is_meant:
-            self.executor.poisoned.add(self._pick(pick))
+        name = self._pick(pick)
+        if name is not None and is_meant:
+            self.executor.poisoned.add(name)
 
-    @precondition(lambda self: self.is_by_priority and self._alive())
     @rule(pick=st.integers(0, 1000), priority=st.integers(-3, 3))
     def update_priority(self, pick: int, priority: int) -> None:
-        self.workshop.engine.update_priority(self._pick(pick), priority)
+        name = self._pick(pick)
+        if name is not None and self.is_by_priority:
+            self.workshop.engine.update_priority(name, priority)
 
     @rule(is_meant=seldom)
     def stumble(self, is_meant: bool) -> None:
@@ -168,10 +167,9 @@ class EngineMachine(RuleBasedStateMachine):
     def advance(self, seconds: int) -> None:
         self.clock.advance(seconds)
 
-    @precondition(lambda self: len(self.requests) > 6 and not self.is_closed)
     @rule(drain_s=st.sampled_from([0.0, 10.0]), is_meant=seldom)
     def shut_down(self, drain_s: float, is_meant: bool) -> None:
-        if is_meant:
+        if is_meant and len(self.requests) > 6 and not self.is_closed:
             self.is_closed = True
             self.executor.open()
             self._run(self.workshop.engine.shutdown(drain_s))
@@ -251,12 +249,10 @@ class EngineMachine(RuleBasedStateMachine):
                 return chunk.result
         raise AssertionError("a stream ends with its result")
 
-    def _alive(self) -> list[str]:
-        return [name for name, task in self.tasks.items() if not task.done()]
-
-    def _pick(self, pick: int) -> str:
-        alive = self._alive()
-        return alive[pick % len(alive)]
+    def _pick(self, pick: int) -> str | None:
+        """One of those who have no answer yet."""
+        alive = [name for name, task in self.tasks.items() if not task.done()]
+        return alive[pick % len(alive)] if alive else None
 
     def _queued(self) -> set[str]:
         return {event.request_id for event in self.workshop.recorder.of(RequestQueued)}  # type: ignore[attr-defined]
@@ -266,11 +262,12 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """Until the engine waits for a permit, or for work, and its callers have heard what it said."""
-        deadline = time.monotonic() + 20
-        while not (self.executor.is_held or len(self._queued()) == len(self._ended())):
-            assert time.monotonic() < deadline, "the engine does not settle"
-            time.sleep(0.0003)
-        self._run(asyncio.sleep(0))
+        self._run(self._until(self._is_settled))
+
+    def _is_settled(self) -> bool:
+        ended = self._ended()
+        is_parked = self.executor.is_held or len(self._queued()) == len(ended)
+        return is_parked and all(self.tasks[name].done() for name in ended)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 20

@@ -8,7 +8,7 @@ import pytest
 from engine_factory import ask, build_workshop, running
 
 from ferrum.core.config import SchedulerConfig
-from ferrum.core.errors import ContextLengthExceeded, FerrumError, InvalidRequest, ResourceExhausted
+from ferrum.core.errors import ContextLengthExceeded, InvalidRequest, ResourceExhausted
 from ferrum.core.events import RequestFinished, RequestQueued, RequestRejected
 from ferrum.core.request import FinishReason, InferenceRequest
 
@@ -48,8 +48,9 @@ async def test_a_request_that_the_scheduler_refuses_gives_its_place_back(
         def refuse(request: InferenceRequest, retry_after_s: float = 1.0) -> None:
             raise ResourceExhausted("KV blocks", 9, 1)
 
-        with monkeypatch.context() as patched, pytest.raises(FerrumError):
+        with monkeypatch.context() as patched:
             patched.setattr(workshop.engine._scheduler, "submit", refuse)
-            await workshop.engine.infer(ask())
+            with pytest.raises(ResourceExhausted):
+                await workshop.engine.infer(ask())
         assert workshop.ledger.outstanding() == {}
         assert await workshop.engine.infer(ask())
