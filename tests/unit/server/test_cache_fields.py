@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from asgi_client import post
-from fastapi import FastAPI
 from scripted_engine import ScriptedEngine
+from starlette.applications import Starlette
 
 from ferrum.server.app import create_app
 from ferrum.server.server_context import ServerContext
@@ -27,7 +27,7 @@ EXPLANATION = {
 
 
 @pytest.mark.parametrize(("path", "content"), ROUTES)
-async def test_usage_counts_cached_tokens(app: FastAPI, path: str, content: dict[str, Any]) -> None:
+async def test_usage_counts_cached_tokens(app: Starlette, path: str, content: dict[str, Any]) -> None:
     whole = await post(app, path, content)
     streamed = await post(app, path, content | STREAMED)
     assert whole.json["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
@@ -35,14 +35,14 @@ async def test_usage_counts_cached_tokens(app: FastAPI, path: str, content: dict
     assert "cache_explanations" not in whole.json | streamed.objects[-1]
 
 
-async def test_cached_tokens_of_several_prompts_are_summed(app: FastAPI) -> None:
+async def test_cached_tokens_of_several_prompts_are_summed(app: Starlette) -> None:
     answer = await post(app, "/v1/completions", {"prompt": ["A", "B", "C"]} | STREAMED)
     assert answer.objects[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 6}
 
 
 @pytest.mark.parametrize(("path", "content"), ROUTES)
 async def test_a_salt_reaches_the_engine(
-    app: FastAPI, engine: ScriptedEngine, path: str, content: dict[str, Any]
+    app: Starlette, engine: ScriptedEngine, path: str, content: dict[str, Any]
 ) -> None:
     await post(app, path, content | {"cache_salt": "mine"})
     await post(app, path, content | {"cache_salt": None})
@@ -52,14 +52,16 @@ async def test_a_salt_reaches_the_engine(
 @pytest.mark.parametrize(("path", "content"), ROUTES)
 @pytest.mark.parametrize("salt", ["", 5, True, ["a"], {}])
 async def test_a_salt_that_is_no_text_is_refused_by_name(
-    app: FastAPI, path: str, content: dict[str, Any], salt: object
+    app: Starlette, path: str, content: dict[str, Any], salt: object
 ) -> None:
     answer = await post(app, path, content | {"cache_salt": salt})
     assert (answer.status, answer.json["error"]["param"]) == (400, "cache_salt")
 
 
 @pytest.mark.parametrize(("path", "content"), ROUTES)
-async def test_an_explanation_comes_with_the_usage(app: FastAPI, path: str, content: dict[str, Any]) -> None:
+async def test_an_explanation_comes_with_the_usage(
+    app: Starlette, path: str, content: dict[str, Any]
+) -> None:
     whole = await post(app, path, content | {"explain_cache": True})
     streamed = await post(app, path, content | {"explain_cache": True} | STREAMED)
     assert whole.json["cache_explanations"] == [EXPLANATION]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from asgi_client import post
-from fastapi import FastAPI
 from scripted_engine import ScriptedEngine
+from starlette.applications import Starlette
 
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.sampling_params import SamplingParams
@@ -21,7 +21,7 @@ ROUTES = [
 
 @pytest.mark.parametrize(("path", "content"), ROUTES)
 async def test_the_wish_reaches_the_engine(
-    app: FastAPI, engine: ScriptedEngine, path: str, content: dict[str, Any]
+    app: Starlette, engine: ScriptedEngine, path: str, content: dict[str, Any]
 ) -> None:
     for wish in (True, False, None):
         await post(app, path, content | {"token_trace": wish})
@@ -30,7 +30,7 @@ async def test_the_wish_reaches_the_engine(
 
 @pytest.mark.parametrize(("path", "content"), ROUTES)
 async def test_a_wish_that_is_no_truth_value_is_refused_by_name(
-    app: FastAPI, path: str, content: dict[str, Any]
+    app: Starlette, path: str, content: dict[str, Any]
 ) -> None:
     answer = await post(app, path, content | {"token_trace": "yes"})
     assert (answer.status, answer.json["error"]["param"]) == (400, "token_trace")
