@@ -348,7 +348,8 @@ async def test_an_idle_engine_uses_no_processor_time_and_wakes_at_once() -> None
 
 async def test_a_reader_that_does_not_read_neither_stops_the_engine_nor_loses_text() -> None:
     config = EngineConfig(stream_buffer_chunks=3)
-    async with running(build_workshop(config=config)) as workshop:
+    one_by_one = ScriptedExecutor(latency_s=0.001)
+    async with running(build_workshop(one_by_one, config=config)) as workshop:
         stream = await workshop.engine.open_stream(ask(max_tokens=100))
         other = await workshop.engine.infer(ask("b", max_tokens=100))
         await eventually(lambda: len(workshop.recorder.of(RequestFinished)) == 2)
