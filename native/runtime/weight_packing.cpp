@@ -164,13 +164,16 @@ void place_quads(const uint32_t (&quads)[8], uint8_t* group) {
     }
   }
   if constexpr (Layout.high_bits > 0) {
-    constexpr int per_vector = Layout.high_bits == 1 ? 8 : 4;
+    constexpr int low_bits = Layout.low_bits, high_bits = Layout.high_bits;
+    constexpr int per_vector = high_bits == 1 ? 8 : 4;
+    constexpr uint32_t high_mask = in_each_byte((1u << high_bits) - 1);
     for (int v = 0; v < 8 / per_vector; ++v) {
       uint32_t word = 0;
-      for (int i = 0; i < per_vector; ++i)
-        word |= ((quads[per_vector * v + i] >> Layout.low_bits) & in_each_byte((1u << Layout.high_bits) - 1))
-                << (Layout.high_bits * i);
-      store(Layout.low_bits + v, word);
+      for (int i = 0; i < per_vector; ++i) {
+        const uint32_t high = (quads[per_vector * v + i] >> low_bits) & high_mask;
+        word |= high << (high_bits * i);
+      }
+      store(low_bits + v, word);
     }
   }
 }
