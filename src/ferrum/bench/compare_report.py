@@ -11,9 +11,11 @@ from ferrum.bench.bench_model import BenchModel, BenchNeeds, ModelChoice
 from ferrum.bench.compare_phases import ComparePhase
 from ferrum.bench.comparison import Comparison, ComparisonRounds
 from ferrum.bench.measured_on import MeasuredOn, measured_on
+from ferrum.bench.peers.orderly_end import orderly_end
 from ferrum.bench.peers.our_engine import OurEngine
 from ferrum.bench.peers.peer import Peer, PeerFailed, PeerSetup, PeerUnavailable
 from ferrum.bench.peers.peer_table import opener_of
+from ferrum.bench.quiet_machine import wait_until_quiet
 from ferrum.core.errors import InternalError
 from ferrum.weights.model_store import ModelStore
 from ferrum.weights.open_model import open_model
@@ -61,7 +63,7 @@ def report_comparison(
         sequence_tokens=max(phase.sequence_tokens for phase in phases) + 1,
         num_sequences=max(phase.num_sequences for phase in phases),
     )
-    with BenchModel(choice, needs, reporter) as bench, ExitStack() as stack:
+    with orderly_end(), BenchModel(choice, needs, reporter) as bench, ExitStack() as stack:
         not_measured: dict[str, str] = {}
         opened: list[Peer] = []
         for wanted in peers:
@@ -73,7 +75,7 @@ def report_comparison(
                 continue
             stack.callback(peer.close)
             opened.append(peer)
-        rounds = ComparisonRounds(OurEngine(bench), opened, not_measured, on_measure)
+        rounds = ComparisonRounds(OurEngine(bench), opened, not_measured, on_measure, wait_until_quiet)
         try:
             comparison = rounds.run(phases, pairs)
         except PeerFailed as failed:

@@ -60,6 +60,8 @@ class ComparisonRounds:
     peers: Sequence[Peer]
     not_measured: dict[str, str] = field(default_factory=dict)
     on_measure: Callable[[int, str, str], None] = lambda pair, phase, engine: None
+    # Called before each turn; returns when the engine before has come to rest.
+    wait: Callable[[], object] = lambda: None
 
     def run(self, phases: Sequence[ComparePhase], pairs: int) -> Comparison:
         """One unmeasured run of each engine before each phase: what is built on first use is not its speed.
@@ -101,11 +103,13 @@ class ComparisonRounds:
         theirs: dict[str, list[float]] = {peer.name: [] for peer in self.peers}
         for pair in range(pairs):
             self.on_measure(pair, phase.name, self.ours.name)
+            self.wait()
             ours.append(self.ours.measure(phase))
             for peer in self.peers:
                 if not self._takes_part(peer, phase):
                     continue
                 self.on_measure(pair, phase.name, peer.name)
+                self.wait()
                 rate = self._measure_peer(peer, phase)
                 if rate is not None:
                     theirs[peer.name].append(rate)

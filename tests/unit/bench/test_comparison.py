@@ -49,6 +49,13 @@ def test_engines_take_turns_and_ratios_are_of_one_round() -> None:
     assert set(figures[0]) == {"phase", "peer", "ours_tokens_per_second", "peer_tokens_per_second", "ratio"}
 
 
+def test_every_turn_begins_when_the_engine_before_has_come_to_rest() -> None:
+    turns: list[str] = []
+    ours, peer = TurnTaker("ferrum", [1.0] * 3, turns), TurnTaker("peer", [1.0] * 3, turns)
+    ComparisonRounds(ours, [peer], wait=lambda: turns.append("quiet")).run([DECODE], pairs=2)
+    assert turns[2:] == ["quiet", "ferrum decode", "quiet", "peer decode"] * 2
+
+
 def test_a_peer_that_fails_is_named_and_the_others_go_on() -> None:
     turns: list[str] = []
     ours = TurnTaker("ferrum", [9.0] * 6, turns)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import subprocess
 import tempfile
@@ -29,7 +27,7 @@ def free_port() -> int:
 class ChildProcess:
     """Runs ``command`` with its output in a file of its own, and ``variables`` added to our environment.
 
-    It leads a process group, so that what it starts itself ends with it. Mutable: the process it owns.
+    Mutable: the process it owns.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
@@ -44,7 +42,6 @@ class ChildProcess:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=environment.child_environment(variables or {}),
-                    start_new_session=True,
                 )
             except OSError as error:
                 self._log.unlink()
@@ -69,14 +66,14 @@ class ChildProcess:
         return lines[-1][:200] if lines else "it said nothing"
 
     def close(self) -> None:
-        """Asks it to end, then ends it and whatever it started; idempotent."""
+        """Asks it to end, then ends it; idempotent."""
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_S)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._log.unlink(missing_ok=True)

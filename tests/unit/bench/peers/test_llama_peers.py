@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -189,38 +187,6 @@ def test_a_server_that_ends_at_its_start_leaves_its_last_words(tmp_path: Path) -
     with pytest.raises(PeerFailed, match="ended at its start: error: cannot load model"):
         peer.measure(PREFILL)
     peer.close()
-
-
-def test_what_a_peer_started_ends_with_it(tmp_path: Path) -> None:
-    """As an engine whose server process has worker processes, and is asked to end before it can end them."""
-    note = tmp_path / "worker"
-    worker = f"import time; open({str(note)!r}, 'w').write('started'); time.sleep(60)"
-    body = (
-        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {worker!r}]); time.sleep(60)"
-    )
-    process = ChildProcess([sys.executable, "-c", body])
-    process.wait_until(note.exists, 10)
-    group = process._process.pid
-    process.close()
-
-    def is_gone() -> bool:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        # A killed orphan stays in the table until whoever adopted it has seen its end.
-        members = [text for path in Path("/proc").glob("[0-9]*/stat") if (text := stat_of(path))]
-        states = [text.rpartition(") ")[2].split() for text in members]
-        return all(state[0] == "Z" for state in states if int(state[2]) == group)
-
-    assert any(is_gone() or time.sleep(0.02) for _ in range(100))
-
-
-def stat_of(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
 
 
 BENCH_OUTPUT = json.dumps(
