@@ -97,7 +97,7 @@ double sum_over_members(int num_threads, Prepare&& prepare, Measure&& measure) {
   double sum = 0;
   team.run([&](int member) {
     prepare(member);
-    team.barrier(member, false, [] {});
+    team.barrier(member, false);
     const double own = measure(member);
     const std::lock_guard guard(lock);
     sum += own;

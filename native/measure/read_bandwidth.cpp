@@ -1,5 +1,6 @@
 #include "read_bandwidth.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -95,15 +96,15 @@ std::vector<double> ReadBuffer::measure(int streams, int passes) {
   std::vector<double> rates;
   volatile uint64_t sink = 0;
   for (int pass = 0; pass < passes; ++pass) {
-    Clock::time_point start;
+    std::vector<Clock::time_point> starts(shares_.size());
     std::vector<uint64_t> joined(shares_.size());
     team_.run([&](int member) {
-      // The pass begins when all are awake.
-      team_.barrier(member, false, [] {});
-      if (member == 0) start = Clock::now();
+      // The pass begins with the first who reads, once all are awake.
+      team_.barrier(member, false);
+      starts[size_t(member)] = Clock::now();
       joined[size_t(member)] = read(shares_[size_t(member)].as<uint8_t>(), share_bytes_);
     });
-    const std::chrono::duration<double> elapsed = Clock::now() - start;
+    const std::chrono::duration<double> elapsed = Clock::now() - *std::min_element(starts.begin(), starts.end());
     for (uint64_t one : joined) sink = sink | one;
     rates.push_back(double(bytes()) / elapsed.count());
   }

@@ -113,7 +113,7 @@ bool PlanInterpreter::run(Step step) {
     // The others wake up meanwhile.
     if (member == 0)
       for (size_t i = 0; i < operations_.size(); ++i) tasks_[i].deal(operations_[i]->prepare(memory_, step));
-    team_.barrier(member, false, [] {});
+    team_.barrier(member, false);
     const bool ok = timed ? run_operations<true>(step, member) : run_operations<false>(step, member);
     if (member == 0) finished = ok;
   });
@@ -144,7 +144,7 @@ bool PlanInterpreter::run_operations(const Step& step, int member) {
       note_time(i);
       continue;
     }
-    const bool stopped = team_.barrier(member, abort_.load(std::memory_order_acquire), [] {});
+    const bool stopped = team_.barrier(member, abort_.load(std::memory_order_acquire));
     note_time(i);
     if (stopped) return false;
   }

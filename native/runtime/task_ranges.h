@@ -23,8 +23,6 @@ class TaskRanges {
   }
 
   int num_tasks() const { return num_tasks_; }
-  // The first task of a member's range; the number of tasks where the range is empty and the last.
-  int begin_of(int member) const { return int(long(num_tasks_) * member / num_members_); }
 
   // Runs tasks until none is left that nobody has claimed.
   template <typename Run>
@@ -41,6 +39,8 @@ class TaskRanges {
     std::atomic<int> next{0};
     int end = 0;
   };
+
+  int begin_of(int member) const { return int(long(num_tasks_) * member / num_members_); }
 
   int num_members_;
   int num_tasks_ = 0;

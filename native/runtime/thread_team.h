@@ -24,18 +24,16 @@ class ThreadTeam {
   void run(const std::function<void(int)>& body);
 
   // Inside ``run``: no member passes before all have arrived. True for all when any of them came with ``stop``.
-  // ``idle`` is called again and again while a member waits.
   //
   // A dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each member tells the one 2^r further on and
   // hears from the one 2^r before. Who arrives last is not held up by any shared counter: two members wait for one
   // another's cache line and nothing else.
-  template <typename Idle>
-  bool barrier(int member, bool stop, Idle&& idle) {
+  bool barrier(int member, bool stop) {
     const uint64_t turn = ++own_[size_t(member)].turn;
     for (int round = 0, distance = 1; distance < num_threads_; ++round, distance *= 2) {
       signal(member, round, turn).store(turn << 1 | uint64_t(stop), std::memory_order_release);
       const int from = (member - distance + num_threads_) % num_threads_;
-      stop |= wait_for_turn(signal(from, round, turn), turn, idle);
+      stop |= wait_for_turn(signal(from, round, turn), turn);
     }
     return stop;
   }
@@ -63,17 +61,12 @@ class ThreadTeam {
   std::atomic<uint64_t>& signal(int member, int round, uint64_t turn) {
     return signals_[(size_t(member) * kMostRounds + size_t(round)) * 2 + (turn & 1)].value;
   }
-  template <typename Idle>
-  bool wait_for_turn(const std::atomic<uint64_t>& value, uint64_t turn, Idle& idle) const {
+  bool wait_for_turn(const std::atomic<uint64_t>& value, uint64_t turn) const {
     for (int i = 0;; ++i) {
       const uint64_t seen = value.load(std::memory_order_acquire);
       if (seen >> 1 == turn) return seen & 1;
-      if (i < spins_at_barrier_) {
-        idle();
-        pause();
-      } else {
-        nap();
-      }
+      if (i < spins_at_barrier_) pause();
+      else nap();
     }
   }
   static void pause();

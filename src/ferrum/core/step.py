@@ -42,6 +42,11 @@ class SequencePart:
     sampling: SamplingInstruction | None
     state_slot: int | None = None
 
+    @property
+    def is_decode(self) -> bool:
+        """Computes one token and chooses the next; so does the end of some prompts, as cheaply."""
+        return len(self.token_ids) == 1 and self.sampling is not None
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:

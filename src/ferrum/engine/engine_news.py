@@ -134,4 +134,4 @@ def _finish_reason(end: End) -> FinishReason:
 
 
 def _count_prefill_tokens(plan: StepPlan) -> int:
-    return sum(len(part.token_ids) for part in plan.parts if len(part.token_ids) > 1 or part.sampling is None)
+    return sum(len(part.token_ids) for part in plan.parts if not part.is_decode)

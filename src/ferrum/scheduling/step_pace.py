@@ -59,11 +59,11 @@ class StepPace:
         """A step of ``parts`` took ``seconds``."""
         if seconds <= 0.0:
             return
-        decodes = [part for part in parts if is_decode(part)]
+        decodes = [part for part in parts if part.is_decode]
         if len(decodes) == len(parts):
             self._decodes.learn(self._work_of(decodes), seconds)
             return
-        work = self._work_of([part for part in parts if not is_decode(part)])
+        work = self._work_of([part for part in parts if not part.is_decode])
         if not decodes:
             self._prompts.learn(work, seconds)
         elif self._decodes.has_learned:
@@ -73,11 +73,6 @@ class StepPace:
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
         num_outputs = sum(part.sampling is not None for part in parts)
         return self._work.of(_work_parts(parts), num_outputs)
-
-
-def is_decode(part: SequencePart) -> bool:
-    """Whether a part computes one token and chooses the next; so does the end of some prompts, as cheaply."""
-    return len(part.token_ids) == 1 and part.sampling is not None
 
 
 def _work_parts(parts: Iterable[SequencePart]) -> Iterable[WorkPart]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ferrum.core.step import SequencePart
 from ferrum.plan.plan_work import AttentionWork, PlanWork
 from ferrum.plan.work_part import WorkPart
-from ferrum.scheduling.step_pace import is_decode
 
 # About smollm2:135m.
 WORK = PlanWork(
@@ -27,8 +26,8 @@ class SimulatedMachine:
     noise: Callable[[], float] = lambda: 1.0
 
     def seconds(self, parts: Sequence[SequencePart]) -> float:
-        decodes = [_work_part(part) for part in parts if is_decode(part)]
-        prompts = [_work_part(part) for part in parts if not is_decode(part)]
+        decodes = [_work_part(part) for part in parts if part.is_decode]
+        prompts = [_work_part(part) for part in parts if not part.is_decode]
         reading = WORK.of(decodes, len(decodes))
         computing = WORK.of(prompts, 0)
         seconds = (

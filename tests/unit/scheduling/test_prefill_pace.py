@@ -11,7 +11,7 @@ from simulated_machine import WORK, SimulatedMachine
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.step import SampledToken, StepPlan
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
-from ferrum.scheduling.step_pace import StepPace, is_decode
+from ferrum.scheduling.step_pace import StepPace
 
 BLOCK_TOKENS = 32
 
@@ -37,7 +37,7 @@ class PacedDriver(SchedulerDriver):
         seconds = self._machine.seconds(plan.parts)
         self.clock.advance(seconds)
         self.step_times.append(seconds)
-        decodes = [part for part in plan.parts if is_decode(part)]
+        decodes = [part for part in plan.parts if part.is_decode]
         if decodes:
             self.stretches.append(seconds / self._machine.seconds(decodes))
         self.scheduler.learn(plan.parts, seconds)
