@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ferrum.core.cache_use import CacheExplanation
+from ferrum.core.drafting import DraftUse
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.token_trace import TokenTrace
@@ -132,6 +133,7 @@ class InferenceResult:
     logit_digests: tuple[int, ...] = ()
     cache_explanation: CacheExplanation | None = None
     token_trace: TokenTrace | None = None
+    draft_use: DraftUse = field(default_factory=DraftUse)
 
 
 @dataclass(frozen=True, slots=True)

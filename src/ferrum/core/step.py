@@ -32,8 +32,9 @@ class SequencePart:
 
     ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last
     position. One token is chosen after each of the last ``len(choices)`` tokens: none while the part does not
-    reach the end of the known tokens. ``state_slot`` is the sequence's recurrent state, where the engine
-    manages one.
+    reach the end of the known tokens. The last ``num_drafts`` tokens are guesses, there to be compared with
+    what is chosen before them. ``state_slot`` is the sequence's recurrent state, where the engine manages
+    one.
     """
 
     request_id: str
@@ -42,11 +43,12 @@ class SequencePart:
     block_table: tuple[int, ...]
     choices: tuple[SamplingInstruction, ...]
     state_slot: int | None = None
+    num_drafts: int = 0
 
     @property
     def is_decode(self) -> bool:
-        """Computes one token and chooses the next; so does the end of some prompts, as cheaply."""
-        return len(self.token_ids) == len(self.choices) == 1
+        """Computes one token (and drafted ones) and chooses the next; so does the end of some prompts."""
+        return len(self.token_ids) == len(self.choices) == 1 + self.num_drafts
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
+from ferrum.core.drafting import DraftUse
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SamplingInstruction, SequencePart
 
@@ -43,7 +45,8 @@ class Sequence:
     """Mutable state of one request between submission and its end; mutated by the scheduler only.
 
     ``token_ids`` is the prompt and everything generated so far. The keys and values of the first
-    ``num_computed_tokens`` are in the cache; ``cache_use`` says what of the prompt was there before it ran.
+    ``num_computed_tokens`` are in the cache; ``cache_use`` says what of the prompt was there before it ran,
+    ``draft_use`` what became of tokens drafted for it.
     ``state_slot`` is the place of its recurrent state while it runs, for a model that has one.
     ``ticket`` orders requests by submission and never changes; by ``rank`` they are served. ``tenant`` is
     whose share it takes from, None where shares are not kept.
@@ -52,6 +55,7 @@ class Sequence:
     __slots__ = (
         "_request",
         "cache_use",
+        "draft_use",
         "max_total_tokens",
         "num_computed_tokens",
         "num_preemptions",
@@ -77,6 +81,7 @@ class Sequence:
         self.max_total_tokens = len(request.prompt_ids) + request.max_tokens
         self.num_computed_tokens = 0
         self.cache_use = CacheUse()
+        self.draft_use = DraftUse()
         self.num_preemptions = 0
         self.state_slot: int | None = None
 
@@ -137,8 +142,35 @@ class Sequence:
             token_ids=tuple(self.token_ids[start:end]),
             start_position=start,
             block_table=block_table,
-            choices=(self._next_token_instruction(),) if end == len(self.token_ids) else (),
+            choices=(self.choice_after(),) if end == len(self.token_ids) else (),
             state_slot=self.state_slot,
+        )
+
+    def decode_part(self, drafts: tuple[int, ...], block_table: tuple[int, ...]) -> SequencePart:
+        """The one token that is left to compute and drafted ones after it, with a choice after each."""
+        if not drafts:
+            return self.part(1, block_table)
+        return SequencePart(
+            request_id=self.request_id,
+            token_ids=(self.token_ids[-1], *drafts),
+            start_position=self.num_computed_tokens,
+            block_table=block_table,
+            choices=tuple(self.choice_after(drafts[:count]) for count in range(len(drafts) + 1)),
+            state_slot=self.state_slot,
+            num_drafts=len(drafts),
+        )
+
+    @property
+    def most_drafts(self) -> int:
+        """Drafted tokens after the known ones that could still count: one more is chosen after them."""
+        return self.max_total_tokens - len(self.token_ids) - 1
+
+    def take(self, part: SequencePart, token_ids: Iterable[int]) -> None:
+        """A part of it was computed, and these tokens were chosen that go on with the known ones."""
+        self.token_ids += token_ids
+        # What was computed for drafts that were wrong is computed again, in its place.
+        self.num_computed_tokens = min(
+            part.start_position + len(part.token_ids), len(self.token_ids) - bool(part.choices)
         )
 
     def forget_computed(self) -> None:
@@ -146,7 +178,8 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_preemptions += 1
 
-    def _next_token_instruction(self) -> SamplingInstruction:
+    def choice_after(self, drafts: tuple[int, ...] = ()) -> SamplingInstruction:
+        """How the token is chosen that follows the known ones and ``drafts``."""
         sampling = self._request.sampling
         return SamplingInstruction(
             temperature=sampling.temperature,
@@ -154,5 +187,5 @@ class Sequence:
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             seed=self._request.seed & _SEED_MASK,
-            position=len(self.token_ids),
+            position=len(self.token_ids) + len(drafts),
         )
