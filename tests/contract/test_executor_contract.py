@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def _parts(
             tuple(tokens[start : start + chunk]),
             start,
             blocks,
-            instruction if start + chunk >= len(tokens) else None,
+            (instruction,) if start + chunk >= len(tokens) else (),
         )
         for start in range(0, len(tokens), chunk)
     ]
@@ -107,6 +108,22 @@ def test_company_does_not_matter(executor: Executor, sampling: SamplingInstructi
     result = executor.execute(StepPlan((other, silent, part)))
     assert [token.request_id for token in result.tokens] == ["b", "a"]
     assert result.tokens[1].token_id == alone
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN])
+def test_several_choices_of_a_part_are_those_of_as_many_steps(
+    executor: Executor, sampling: SamplingInstruction
+) -> None:
+    apart = [_answer(executor, _parts("a", TOKENS[:end], 8, BLOCKS, sampling)) for end in range(3, 9)]
+    choices = tuple(replace(sampling, position=end) for end in range(3, 9))
+    (other,) = _parts("b", [8, 8, 8], 8, (5,), DRAWN)
+    (head,) = _parts("a", TOKENS[:1], 1, (7, 9, 4), sampling)
+    executor.execute(StepPlan((replace(head, choices=()),)))
+    rest = SequencePart("a", tuple(TOKENS[1:]), 1, (7, 9, 4), choices)
+    for _ in range(2):
+        result = executor.execute(StepPlan((other, rest)))
+        assert [token.request_id for token in result.tokens] == ["b", *"aaaaaa"]
+        assert [token.token_id for token in result.tokens[1:]] == apart
 
 
 def test_a_step_may_be_repeated(executor: Executor) -> None:

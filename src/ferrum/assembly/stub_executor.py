@@ -39,9 +39,9 @@ class StubExecutor:
     def execute(self, plan: StepPlan) -> StepResult:
         return StepResult(
             tuple(
-                SampledToken(part.request_id, self._sampler.choose(self._logits, part.sampling))
+                SampledToken(part.request_id, self._sampler.choose(self._logits, choice))
                 for part in plan.parts
-                if part.sampling is not None
+                for choice in part.choices
             )
         )
 

@@ -1,8 +1,8 @@
 """One step of the engine as data: a StepPlan goes in, a StepResult comes out.
 
 The scheduler writes a StepPlan (which tokens of which sequences), the executor turns it into flat arrays and
-answers with one SampledToken for each part whose ``sampling`` is set. There is no split into prefill and
-decode: a part computes ``token_ids`` at consecutive positions, and a decode is a part of one token.
+answers with one SampledToken for each choice of its parts. There is no split into prefill and decode: a part
+computes ``token_ids`` at consecutive positions, and a decode is a part of one token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ferrum.core.token_rules import TokenMask, TokenRules
 
 @dataclass(frozen=True, slots=True)
 class SamplingInstruction:
-    """How to choose the token that follows a part's last token.
+    """How to choose the token that follows one of a part's tokens.
 
     ``seed`` and ``position`` (index of the chosen token in prompt + output) key the draw, so that it does not
     depend on who else is in the step. Fields mean what they mean in SamplingParams. ``rules`` are all
@@ -36,21 +36,22 @@ class SequencePart:
     """The tokens of one sequence that a step computes.
 
     ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last
-    position. ``sampling`` is None while the part does not reach the end of the known tokens. ``state_slot``
-    is the sequence's recurrent state, where the engine manages one.
+    position. One token is chosen after each of the last ``len(choices)`` tokens: none while the part does not
+    reach the end of the known tokens. ``state_slot`` is the sequence's recurrent state, where the engine
+    manages one.
     """
 
     request_id: str
     token_ids: tuple[int, ...]
     start_position: int
     block_table: tuple[int, ...]
-    sampling: SamplingInstruction | None
+    choices: tuple[SamplingInstruction, ...]
     state_slot: int | None = None
 
     @property
     def is_decode(self) -> bool:
         """Computes one token and chooses the next; so does the end of some prompts, as cheaply."""
-        return len(self.token_ids) == 1 and self.sampling is not None
+        return len(self.token_ids) == len(self.choices) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,6 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One SampledToken for each part that asked for one, in the plan's order."""
+    """One SampledToken for each choice of each part, in the plan's order."""
 
     tokens: tuple[SampledToken, ...]

@@ -72,7 +72,7 @@ class StepRunner:
 
 
 def _check_answers(plan: StepPlan, result: StepResult) -> None:
-    asked = [part.request_id for part in plan.parts if part.sampling is not None]
+    asked = [part.request_id for part in plan.parts for _ in part.choices]
     answered = [token.request_id for token in result.tokens]
     if asked != answered:
         raise InternalError(

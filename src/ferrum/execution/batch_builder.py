@@ -31,15 +31,17 @@ class BatchBuilder:
         parts = plan.parts
         lengths = [len(part.token_ids) for part in parts]
         ends = list(accumulate(lengths))
-        sampled = [end - 1 for end, part in zip(ends, parts, strict=True) if part.sampling is not None]
-        instructions = [part.sampling for part in parts if part.sampling is not None]
+        chosen_after = [
+            row for end, part in zip(ends, parts, strict=True) for row in range(end - len(part.choices), end)
+        ]
+        instructions = [choice for part in parts for choice in part.choices]
         token_ids, positions = _rows(parts, lengths, ends)
         return StepBatch(
             token_ids=token_ids,
             positions=positions,
             sequence_starts=np.array([0, *ends], dtype=np.int32),
             block_tables=self._tables.rows_of(parts),
-            output_rows=np.array(sampled, dtype=np.int32),
+            output_rows=np.array(chosen_after, dtype=np.int32),
             sampling=build_sampling_batch(instructions) if instructions else None,
         )
 

@@ -25,11 +25,17 @@ class HeldSequence:
         self.token_ids: list[int] = []
         self.logits: FloatArray | None = None  # [vocabulary]
 
-    def can_go_on_with(self, token_ids: Sequence[int], start: int) -> bool:
-        """Whether it holds all tokens before ``start``, and after them nothing but the first of these."""
+    def can_go_on_with(self, token_ids: Sequence[int], start: int, num_choices: int) -> bool:
+        """Whether it holds all tokens before ``start``, and after them nothing but the first of these, and
+        none that lies behind the first of the choices.
+        """
         held = self.token_ids[start:]
+        is_before_choices = len(held) <= len(token_ids) - max(0, num_choices - 1)
         return (
-            self.cache is not None and len(self.token_ids) >= start and held == list(token_ids[: len(held)])
+            self.cache is not None
+            and len(self.token_ids) >= start
+            and held == list(token_ids[: len(held)])
+            and is_before_choices
         )
 
 

@@ -83,7 +83,7 @@ class Executor(Protocol):
         ...
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Computes the plan; one SampledToken for each part with ``sampling``, in the plan's order.
+        """Computes the plan; one SampledToken for each of the parts' choices, in the plan's order.
 
         Raises StepAborted (runtimes.protocol) when ``abort`` was called meanwhile; anything else is a
         failure.

@@ -80,17 +80,17 @@ class PlanExecutor:
 
     def _execute_with(self, sampler: Sampler, plan: StepPlan, batch: StepBatch) -> StepResult:
         logits = self._runtime.run(replace(batch, sampling=None), LogitsDetail.FULL).logits
-        asked = [(part.request_id, part.sampling) for part in plan.parts if part.sampling is not None]
+        asked = [(part.request_id, choice) for part in plan.parts for choice in part.choices]
         return StepResult(
             tuple(
-                SampledToken(request_id, sampler.choose(row, sampling))
-                for (request_id, sampling), row in zip(asked, logits, strict=True)
+                SampledToken(request_id, sampler.choose(row, choice))
+                for (request_id, choice), row in zip(asked, logits, strict=True)
             )
         )
 
     def _name_tokens(self, plan: StepPlan, output: StepOutput) -> tuple[SampledToken, ...]:
-        """Puts request ids on the outputs, which come in the order of the parts that sample."""
-        request_ids = [part.request_id for part in plan.parts if part.sampling is not None]
+        """Puts request ids on the outputs, which come in the order of the parts' choices."""
+        request_ids = [part.request_id for part in plan.parts for _ in part.choices]
         token_ids = output.token_ids.tolist()
         has_digests = self._logit_detail is LogitsDetail.DIGEST and bool(request_ids)
         digests = output.logit_digests.tolist() if has_digests else [None] * len(token_ids)

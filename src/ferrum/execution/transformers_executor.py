@@ -12,7 +12,7 @@ from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.arrays import FloatArray
 from ferrum.core.block_store import BlockStore
 from ferrum.core.errors import InternalError, ModelError
-from ferrum.core.step import SampledToken, SequencePart, StepPlan, StepResult
+from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart, StepPlan, StepResult
 from ferrum.execution.cache_objects import CacheObjects, HeldSequence
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
 from ferrum.runtimes.causal_model import CacheObject, CausalModel
@@ -71,11 +71,11 @@ class TransformersExecutor:
     def execute(self, plan: StepPlan) -> StepResult:
         tokens = []
         for part in plan.parts:
-            logits = self._compute(part)
-            if part.sampling is not None:
-                if not np.isfinite(logits).all():
-                    raise InternalError(f"the logits of {part.request_id} are not finite")
-                tokens.append(SampledToken(part.request_id, self._sampler.choose(logits, part.sampling)))
+            held = self._held(part)
+            self._compute(held, part, len(part.token_ids) - max(0, len(part.choices) - 1))
+            for number, choice in enumerate(part.choices, 1 - len(part.choices)):
+                self._compute(held, part, len(part.token_ids) + number)
+                tokens.append(SampledToken(part.request_id, self._choose(held, part, choice)))
         return StepResult(tuple(tokens))
 
     def abort(self) -> None:
@@ -85,20 +85,24 @@ class TransformersExecutor:
         self._objects.clear()
         self._model.close()
 
-    def _compute(self, part: SequencePart) -> FloatArray:
-        """The logits [vocabulary] after the part's last token."""
-        held = self._held(part)
-        rest = part.token_ids[len(held.token_ids) - part.start_position :]
+    def _compute(self, held: HeldSequence, part: SequencePart, num_tokens: int) -> None:
+        """Goes on until the first ``num_tokens`` of the part are in the cache."""
+        rest = part.token_ids[len(held.token_ids) - part.start_position : num_tokens]
         for chunk in self._chunks(rest, is_first=not held.token_ids):
             self._advance(held, chunk)
+
+    def _choose(self, held: HeldSequence, part: SequencePart, choice: SamplingInstruction) -> int:
+        """The token after what is held. Raises InternalError for logits that are not finite."""
         assert held.logits is not None
-        return held.logits
+        if not np.isfinite(held.logits).all():
+            raise InternalError(f"the logits of {part.request_id} are not finite")
+        return self._sampler.choose(held.logits, choice)
 
     def _held(self, part: SequencePart) -> HeldSequence:
         """The part's sequence up to the part, or into it when a step was given up there."""
         handle, start = part.block_table[0], part.start_position
         held = self._objects.get(handle)
-        if held is not None and held.can_go_on_with(part.token_ids, start):
+        if held is not None and held.can_go_on_with(part.token_ids, start, len(part.choices)):
             return held
         known = held.token_ids[:start] if held is not None else []
         if len(known) != start:

@@ -220,7 +220,7 @@ class ContinuousBatchScheduler:
         self._rendezvous.leave(sequence)
 
     def _note_computed(self, sequence: Sequence, part: SequencePart) -> None:
-        ends_prefill = part.sampling is not None and not sequence.is_decoding
+        ends_prefill = bool(part.choices) and not sequence.is_decoding
         sequence.num_computed_tokens = part.start_position + len(part.token_ids)
         publish = self._cache.publish_tail if ends_prefill else self._cache.publish
         publish(sequence.request_id, sequence.token_ids, sequence.num_computed_tokens)

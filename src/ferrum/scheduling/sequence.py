@@ -137,7 +137,7 @@ class Sequence:
             token_ids=tuple(self.token_ids[start:end]),
             start_position=start,
             block_table=block_table,
-            sampling=self._next_token_instruction() if end == len(self.token_ids) else None,
+            choices=(self._next_token_instruction(),) if end == len(self.token_ids) else (),
             state_slot=self.state_slot,
         )
 

@@ -119,7 +119,11 @@ class ScriptedExecutor:
         for part in plan.parts:
             self._store(part)
         return StepResult(
-            tuple(self._sample(part, part.sampling) for part in plan.parts if part.sampling is not None)
+            tuple(
+                self._sample(part, end, choice)
+                for part in plan.parts
+                for end, choice in zip(_choice_ends(part), part.choices, strict=True)
+            )
         )
 
     def abort(self) -> None:
@@ -133,8 +137,7 @@ class ScriptedExecutor:
         for position, token_id in enumerate(part.token_ids, part.start_position):
             self._slots[self._slot(part, position)] = token_id
 
-    def _sample(self, part: SequencePart, sampling: SamplingInstruction) -> SampledToken:
-        num_tokens = part.start_position + len(part.token_ids)
+    def _sample(self, part: SequencePart, num_tokens: int, sampling: SamplingInstruction) -> SampledToken:
         assert sampling.position == num_tokens, (
             f"{part.request_id}: chooses {sampling.position} after {num_tokens}"
         )
@@ -145,3 +148,9 @@ class ScriptedExecutor:
     def _slot(self, part: SequencePart, position: int) -> int:
         block, offset = divmod(position, self.capacity.block_tokens)
         return part.block_table[block] * self.capacity.block_tokens + offset
+
+
+def _choice_ends(part: SequencePart) -> range:
+    """After how many tokens of the sequence each of the part's choices is made."""
+    end = part.start_position + len(part.token_ids)
+    return range(end - len(part.choices) + 1, end + 1)

@@ -54,9 +54,9 @@ def _executor(runtime: _RuntimeOfLogits, detail: LogitsDetail = LogitsDetail.NON
 
 PLAN = StepPlan(
     (
-        SequencePart("a", (1, 2), 0, (0,), GREEDY),
-        SequencePart("silent", (1,), 0, (1,), None),
-        SequencePart("b", (1,), 4, (2,), GREEDY),
+        SequencePart("a", (1, 2), 0, (0,), (GREEDY,)),
+        SequencePart("silent", (1,), 0, (1,), ()),
+        SequencePart("b", (1,), 4, (2,), (GREEDY,)),
     )
 )
 

@@ -41,7 +41,7 @@ class PacedDriver(SchedulerDriver):
         if decodes:
             self.stretches.append(seconds / self._machine.seconds(decodes))
         self.scheduler.learn(plan.parts, seconds)
-        tokens = [SampledToken(part.request_id, 1) for part in plan.parts if part.sampling is not None]
+        tokens = [SampledToken(part.request_id, 1) for part in plan.parts if part.choices]
         self.take(plan.parts, tokens)
         return plan
 
