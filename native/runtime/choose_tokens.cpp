@@ -32,8 +32,8 @@ void ChooseTokens::run(const Memory& memory, const Step& step, int task, int mem
   if (step.digests != nullptr) step.digests[task] = digest_of(logits, vocabulary_);
   if (step.sampling == nullptr) return;
   const SamplingColumns& s = *step.sampling;
-  const SamplingRule rule{s.temperature[task], s.top_k[task], s.top_p[task],
-                          s.min_p[task],       s.seed[task],  s.position[task]};
+  const SamplingRule rule{s.temperature[task], s.top_k[task],    s.top_p[task], s.min_p[task],
+                          s.seed[task],        s.position[task], s.mask(task)};
   const SamplingScratch scratch{weights_[size_t(member)].data(), order_[size_t(member)].data()};
   step.sampled_tokens[task] = memory.kernels->sample(logits, vocabulary_, rule, scratch);
 }

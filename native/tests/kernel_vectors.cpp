@@ -342,7 +342,8 @@ void sampling_vectors(const KernelTable& kernels) {
       for (int top_k : {0, 1, 17, 300})
         for (float top_p : {1.0f, 0.9f, 0.5f})
           for (float min_p : {0.0f, 0.02f}) {
-            const SamplingRule rule{temperature, top_k, top_p, min_p, generator.next(), generator.below(1 << 20)};
+            const SamplingRule rule{temperature, top_k, top_p, min_p, generator.next(), generator.below(1 << 20),
+                                    nullptr};
             digest.add(uint32_t(kernels.sample(logits.data(), vocabulary, rule, {weights.data(), order.data()})));
           }
   }

@@ -7,6 +7,7 @@ from numpy import float64
 from numpy.typing import NDArray
 
 from ferrum.core.arrays import ByteArray, FloatArray, Int32Array, Uint64Array
+from ferrum.core.token_rules import TokenMask
 from ferrum.runtimes.protocol import SamplingBatch
 
 class RowStepKind(Enum):
@@ -133,6 +134,7 @@ class kernels:  # noqa: N801 (a submodule)
         min_p: float,
         seed: int,
         position: int,
+        mask: TokenMask | None = None,
     ) -> int: ...
 
 class measure:  # noqa: N801 (a submodule)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ferrum.core.token_rules import TokenMask, TokenRules
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingInstruction:
     """How to choose the token that follows one of a part's tokens.
 
     ``seed`` and ``position`` (index of the chosen token in prompt + output) key the draw, so that it does not
-    depend on who else is in the step. Fields mean what they mean in SamplingParams.
+    depend on who else is in the step. Fields mean what they mean in SamplingParams. ``rules`` are all
+    processors beyond these, None = there is none. Only tokens that ``mask`` allows exist for any of them.
     """
 
     temperature: float
@@ -24,6 +27,8 @@ class SamplingInstruction:
     min_p: float
     seed: int
     position: int
+    rules: TokenRules | None = None
+    mask: TokenMask | None = None  # [ceil(vocabulary / 32)]; None = all are allowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> Samplin
         ],
         dtype=np.float32,
     )
+    rules, masks = tuple(each.rules for each in instructions), tuple(each.mask for each in instructions)
     counts = np.array(
         [[each.top_k for each in instructions], [each.position for each in instructions]], dtype=np.int32
     )
@@ -66,6 +67,8 @@ def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> Samplin
         min_p=reals[2],
         seed=np.array([each.seed for each in instructions], dtype=np.uint64),
         position=counts[1],
+        rules=rules if any(each is not None for each in rules) else None,
+        masks=masks if any(each is not None for each in masks) else None,
     )
 
 
