@@ -8,6 +8,7 @@ from typing import Protocol
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken
+from ferrum.core.token_gate import pass_through
 from ferrum.core.token_trace import TokenTrace, trace_tokens
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.tokenization.stop_strings import MatchResult, StopMatcher
@@ -41,6 +42,7 @@ class RequestOutput:
     def __init__(self, spec: SequenceSpec, decoder: TokenDecoder, stops: StopMatcher) -> None:
         self._spec = spec
         self._rules = spec.stops
+        self._gate = spec.gate
         self._decoder = decoder
         self._stops = stops
         self._token_ids: list[int] = []
@@ -55,8 +57,11 @@ class RequestOutput:
     def accept(self, token: SampledToken) -> OutputUpdate:
         """Adds a token; the order of the reasons is stop token, end token, stop text, length.
 
-        A stop string that is complete in the text before a stop or end token goes before both.
+        A stop string that is complete in the text before a stop or end token goes before both. Raises
+        ForbiddenToken and MalformedAnswer for a token that the request's gate does not take.
         """
+        if self._gate is not None:
+            self._gate = pass_through(self._gate, token.token_id)
         self._token_ids.append(token.token_id)
         if token.logit_digest is not None:
             self._digests.append(token.logit_digest)
