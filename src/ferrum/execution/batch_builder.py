@@ -13,7 +13,10 @@ import numpy as np
 from ferrum.core.arrays import Int32Array
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
 from ferrum.execution.block_table_rows import BlockTableRows
-from ferrum.runtimes.protocol import SamplingBatch, StepBatch
+from ferrum.runtimes.protocol import LogprobBatch, SamplingBatch, StepBatch
+
+# Stands in the columns where a token is known already.
+_NOTHING_TO_CHOOSE = SamplingInstruction(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, position=0)
 
 
 class BatchBuilder:
@@ -31,18 +34,16 @@ class BatchBuilder:
         parts = plan.parts
         lengths = [len(part.token_ids) for part in parts]
         ends = list(accumulate(lengths))
-        chosen_after = [
-            row for end, part in zip(ends, parts, strict=True) for row in range(end - len(part.choices), end)
-        ]
-        instructions = [choice for part in parts for choice in part.choices]
+        output_rows, instructions, logprobs = _outputs(parts, lengths, ends)
         token_ids, positions = _rows(parts, lengths, ends)
         return StepBatch(
             token_ids=token_ids,
             positions=positions,
             sequence_starts=np.array([0, *ends], dtype=np.int32),
             block_tables=self._tables.rows_of(parts),
-            output_rows=np.array(chosen_after, dtype=np.int32),
+            output_rows=np.array(output_rows, dtype=np.int32),
             sampling=build_sampling_batch(instructions) if instructions else None,
+            logprobs=logprobs,
         )
 
 
@@ -67,6 +68,42 @@ def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> Samplin
         seed=np.array([each.seed for each in instructions], dtype=np.uint64),
         position=counts[1],
     )
+
+
+def _outputs(
+    parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
+) -> tuple[list[int], list[SamplingInstruction], LogprobBatch | None]:
+    """The rows whose logits are needed, in order; how to choose after each, and who wants log-probabilities."""
+    if not any(part.scored for part in parts):
+        rows = [
+            row for end, part in zip(ends, parts, strict=True) for row in range(end - len(part.choices), end)
+        ]
+        instructions = [choice for part in parts for choice in part.choices]
+        if all(each.logprobs is None for each in instructions):
+            return rows, instructions, None
+        entries = [_num_entries(each) for each in instructions]
+        return rows, instructions, _logprob_batch(entries, [-1] * len(entries))
+    rows, instructions, entries, known = [], [], [], []
+    for part, length, end in zip(parts, lengths, ends, strict=True):
+        if part.scored is not None:
+            ids = part.scored.token_ids
+            rows += range(end - length, end - length + len(ids))
+            instructions += [_NOTHING_TO_CHOOSE] * len(ids)
+            entries += [part.scored.num_top + 1] * len(ids)
+            known += ids
+        rows += range(end - len(part.choices), end)
+        instructions += part.choices
+        entries += map(_num_entries, part.choices)
+        known += [-1] * len(part.choices)
+    return rows, instructions, _logprob_batch(entries, known)
+
+
+def _num_entries(choice: SamplingInstruction) -> int:
+    return 0 if choice.logprobs is None else choice.logprobs + 1
+
+
+def _logprob_batch(num_entries: Sequence[int], known_tokens: Sequence[int]) -> LogprobBatch:
+    return LogprobBatch(np.array(num_entries, np.int32), np.array(known_tokens, np.int32))
 
 
 def _rows(
