@@ -47,6 +47,14 @@ void require_source(WeightType type, int rows, int columns, size_t bytes) {
   require(bytes == source_row_bytes(type, columns) * size_t(rows), "weight data does not match its shape");
 }
 
+// Null for None.
+const uint32_t* mask_data(nb::handle mask, int vocabulary) {
+  if (mask.is_none()) return nullptr;
+  const auto words = nb::cast<Array<uint32_t>>(mask, false);  // a converted copy would die here
+  require(int(words.size()) == divide_up(vocabulary, 32), "a mask must have a bit for each word of the vocabulary");
+  return words.data();
+}
+
 // ---- the runtime ----------------------------------------------------------------------------------------------------
 
 class Runtime {
@@ -135,7 +143,9 @@ class Runtime {
       for (size_t size :
            {temperature.size(), top_k.size(), top_p.size(), min_p.size(), seed.size(), position.size(), tokens.size()})
         require(int(size) == step.num_outputs, "sampling columns and output_rows differ in length");
-      columns = {temperature.data(), top_k.data(), top_p.data(), min_p.data(), seed.data(), position.data()};
+      columns = {temperature.data(), top_k.data(), top_p.data(), min_p.data(), seed.data(), position.data(), {}};
+      if (!sampling.attr("masks").is_none())
+        columns.masks = masks_of(nb::cast<nb::sequence>(sampling.attr("masks")), step.num_outputs);
       step.sampling = &columns;
       step.sampled_tokens = tokens.data();
     }
@@ -197,8 +207,8 @@ class Runtime {
     const auto ranks = nb::cast<MutableArray<int32_t>>(found.attr("ranks"));
     const auto top_ids = nb::cast<MutableMatrix<int32_t>>(found.attr("top_ids"));
     const auto top_values = nb::cast<MutableMatrix<float>>(found.attr("top_values"));
-    for (size_t size : {num_entries.size(), known_tokens.size(), values.size(), ranks.size(), top_ids.shape(0),
-                        top_values.shape(0)})
+    for (size_t size :
+         {num_entries.size(), known_tokens.size(), values.size(), ranks.size(), top_ids.shape(0), top_values.shape(0)})
       require(int(size) == step.num_outputs, "log-probability columns and output_rows differ in length");
     require(top_ids.shape(1) == top_values.shape(1), "top_ids and top_values differ in width");
     for (int row = 0; row < step.num_outputs; ++row) {
@@ -206,7 +216,7 @@ class Runtime {
               "more log-probabilities are wanted than there is room for");
       require(known_tokens(row) < vocabulary_, "a known token outside the vocabulary");
     }
-    return {num_entries.data(), known_tokens.data(), values.data(),          ranks.data(),
+    return {num_entries.data(), known_tokens.data(), values.data(),        ranks.data(),
             top_ids.data(),     top_values.data(),   int(top_ids.shape(1))};
   }
 
@@ -233,6 +243,14 @@ class Runtime {
     }
     for (int i = 0; i < step.num_outputs; ++i)
       require(output_rows(i) >= 0 && output_rows(i) < step.num_tokens, "an output row outside the step");
+  }
+
+  // The caller's batch keeps the arrays alive.
+  std::vector<const uint32_t*> masks_of(const nb::sequence& masks, int num_outputs) const {
+    std::vector<const uint32_t*> pointers;
+    for (nb::handle mask : masks) pointers.push_back(mask_data(mask, vocabulary_));
+    require(int(pointers.size()) == num_outputs, "masks and output_rows differ in length");
+    return pointers;
   }
 
   const KernelTable& kernels_;
@@ -277,11 +295,12 @@ void linear(const std::string& kernel_set, const PackedWeight& weight, Matrix<fl
 }
 
 int32_t sample(const std::string& kernel_set, Array<float> logits, float temperature, int top_k, float top_p,
-               float min_p, uint64_t seed, int position) {
+               float min_p, uint64_t seed, int position, nb::object mask) {
   std::vector<float> weights(logits.size());
   std::vector<int32_t> order(logits.size());
   return kernels_named(kernel_set)
-      .sample(logits.data(), int(logits.size()), {temperature, top_k, top_p, min_p, seed, position},
+      .sample(logits.data(), int(logits.size()),
+              {temperature, top_k, top_p, min_p, seed, position, mask_data(mask, int(logits.size()))},
               {weights.data(), order.data()});
 }
 
@@ -289,9 +308,9 @@ int32_t sample(const std::string& kernel_set, Array<float> logits, float tempera
 bool log_probabilities(const std::string& kernel_set, Array<float> logits, int token, MutableArray<float> value,
                        MutableArray<int32_t> rank, MutableArray<int32_t> top_ids, MutableArray<float> top_values) {
   require(token >= 0 && size_t(token) < logits.size(), "a token outside the vocabulary");
-  require(value.size() == 1 && rank.size() == 1 && top_ids.size() == top_values.size() &&
-              top_ids.size() <= logits.size(),
-          "shapes of value, rank, top_ids and top_values do not fit");
+  require(
+      value.size() == 1 && rank.size() == 1 && top_ids.size() == top_values.size() && top_ids.size() <= logits.size(),
+      "shapes of value, rank, top_ids and top_values do not fit");
   return kernels_named(kernel_set)
       .log_probabilities(logits.data(), int(logits.size()), token, int(top_ids.size()),
                          {value.data(), rank.data(), top_ids.data(), top_values.data()});
@@ -472,7 +491,7 @@ NB_MODULE(_native, m) {
           "row"_a, "out"_a);
   kernels.def("linear", &linear, "kernel_set"_a, "weight"_a, "x"_a, "out"_a);
   kernels.def("sample", &sample, "kernel_set"_a, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
-              "position"_a);
+              "position"_a, "mask"_a.none() = nb::none());
   kernels.def("log_probabilities", &log_probabilities, "kernel_set"_a, "logits"_a, "token"_a, "value"_a, "rank"_a,
               "top_ids"_a, "top_values"_a);
   register_measurements(m);

@@ -99,14 +99,11 @@ void find_top(const float* row, int count, int num_top, int32_t* ids) {
 
 }  // namespace
 
-bool log_probabilities(const float* logits, int vocabulary, int32_t token, int num_top,
-                       const LogProbabilityRow& out) {
+bool log_probabilities(const float* logits, int vocabulary, int32_t token, int num_top, const LogProbabilityRow& out) {
   if (!are_finite(logits, vocabulary)) return false;
   const float largest = largest_of(logits, vocabulary);
   const double normaliser = log_of_weights(logits, vocabulary, largest);
-  const auto log_probability = [&](int32_t id) {
-    return float((double(logits[id]) - double(largest)) - normaliser);
-  };
+  const auto log_probability = [&](int32_t id) { return float((double(logits[id]) - double(largest)) - normaliser); };
   *out.log_probability = log_probability(token);
   *out.rank = rank_of(logits, vocabulary, token);
   if (num_top > vocabulary) num_top = vocabulary;

@@ -53,8 +53,8 @@ void ChooseTokens::run(const Memory& memory, const Step& step, int task, int mem
 
 int32_t ChooseTokens::choose(const Memory& memory, const Step& step, int task, int member, const float* logits) {
   const SamplingColumns& s = *step.sampling;
-  const SamplingRule rule{s.temperature[task], s.top_k[task], s.top_p[task],
-                          s.min_p[task],       s.seed[task],  s.position[task]};
+  const SamplingRule rule{s.temperature[task], s.top_k[task],    s.top_p[task], s.min_p[task],
+                          s.seed[task],        s.position[task], s.mask(task)};
   const SamplingScratch scratch{weights_[size_t(member)].data(), order_[size_t(member)].data()};
   return memory.kernels->sample(logits, vocabulary_, rule, scratch);
 }

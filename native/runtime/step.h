@@ -81,6 +81,9 @@ struct SamplingColumns {
   const float* min_p;
   const uint64_t* seed;
   const int32_t* position;
+  std::vector<const uint32_t*> masks;  // empty: no row has one; null: that row has none
+
+  const uint32_t* mask(int row) const { return masks.empty() ? nullptr : masks[size_t(row)]; }
 };
 
 // Which output rows want log-probabilities, and where they go.

@@ -7,6 +7,7 @@ from numpy import float64
 from numpy.typing import NDArray
 
 from ferrum.core.arrays import ByteArray, FloatArray, Int32Array, Uint64Array
+from ferrum.core.token_rules import TokenMask
 from ferrum.runtimes.protocol import LogprobBatch, LogprobOutput, SamplingBatch
 
 class RowStepKind(Enum):
@@ -135,6 +136,7 @@ class kernels:  # noqa: N801 (a submodule)
         min_p: float,
         seed: int,
         position: int,
+        mask: TokenMask | None = None,
     ) -> int: ...
     @staticmethod
     def log_probabilities(

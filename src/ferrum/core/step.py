@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ferrum.core.logprobs import RowLogprobs
+from ferrum.core.token_rules import TokenMask, TokenRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,10 @@ class SamplingInstruction:
     """How to choose the token that follows one of a part's tokens.
 
     ``seed`` and ``position`` (index of the chosen token in prompt + output) key the draw, so that it does not
-    depend on who else is in the step. Fields mean what they mean in SamplingParams. ``logprobs``: how many of
-    the most likely tokens are wanted beside the chosen one, with log-probabilities; None = none, not even its.
+    depend on who else is in the step. Fields mean what they mean in SamplingParams. ``rules`` are all
+    processors beyond these, None = there is none. Only tokens that ``mask`` allows exist for any of them.
+    ``logprobs``: how many of the most likely tokens are wanted beside the chosen one, with log-probabilities
+    over the whole vocabulary; None = none, not even its own.
     """
 
     temperature: float
@@ -27,6 +30,8 @@ class SamplingInstruction:
     min_p: float
     seed: int
     position: int
+    rules: TokenRules | None = None
+    mask: TokenMask | None = None  # [ceil(vocabulary / 32)]; None = all are allowed
     logprobs: int | None = None
 
 

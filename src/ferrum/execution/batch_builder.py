@@ -57,6 +57,7 @@ def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> Samplin
         ],
         dtype=np.float32,
     )
+    rules, masks = tuple(each.rules for each in instructions), tuple(each.mask for each in instructions)
     counts = np.array(
         [[each.top_k for each in instructions], [each.position for each in instructions]], dtype=np.int32
     )
@@ -67,35 +68,44 @@ def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> Samplin
         min_p=reals[2],
         seed=np.array([each.seed for each in instructions], dtype=np.uint64),
         position=counts[1],
+        rules=rules if any(each is not None for each in rules) else None,
+        masks=masks if any(each is not None for each in masks) else None,
     )
 
 
 def _outputs(
     parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
 ) -> tuple[list[int], list[SamplingInstruction], LogprobBatch | None]:
-    """The rows whose logits are needed, in order; how to choose after each, and who wants log-probabilities."""
-    if not any(part.scored for part in parts):
-        rows = [
-            row for end, part in zip(ends, parts, strict=True) for row in range(end - len(part.choices), end)
-        ]
-        instructions = [choice for part in parts for choice in part.choices]
-        if all(each.logprobs is None for each in instructions):
-            return rows, instructions, None
-        entries = [_num_entries(each) for each in instructions]
-        return rows, instructions, _logprob_batch(entries, [-1] * len(entries))
-    rows, instructions, entries, known = [], [], [], []
+    """The rows whose logits are needed, in order; how to choose after each; which want log-probabilities."""
+    if any(part.scored for part in parts):
+        return _outputs_with_known_tokens(parts, lengths, ends)
+    rows = [row for end, part in zip(ends, parts, strict=True) for row in range(end - len(part.choices), end)]
+    instructions = [choice for part in parts for choice in part.choices]
+    if all(each.logprobs is None for each in instructions):
+        return rows, instructions, None
+    num_entries = [_num_entries(each) for each in instructions]
+    return rows, instructions, _logprob_batch(num_entries, [-1] * len(rows))
+
+
+def _outputs_with_known_tokens(
+    parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
+) -> tuple[list[int], list[SamplingInstruction], LogprobBatch]:
+    rows: list[int] = []
+    instructions: list[SamplingInstruction] = []
+    num_entries: list[int] = []
+    known_tokens: list[int] = []
     for part, length, end in zip(parts, lengths, ends, strict=True):
         if part.scored is not None:
             ids = part.scored.token_ids
             rows += range(end - length, end - length + len(ids))
             instructions += [_NOTHING_TO_CHOOSE] * len(ids)
-            entries += [part.scored.num_top + 1] * len(ids)
-            known += ids
+            num_entries += [part.scored.num_top + 1] * len(ids)
+            known_tokens += ids
         rows += range(end - len(part.choices), end)
         instructions += part.choices
-        entries += map(_num_entries, part.choices)
-        known += [-1] * len(part.choices)
-    return rows, instructions, _logprob_batch(entries, known)
+        num_entries += map(_num_entries, part.choices)
+        known_tokens += [-1] * len(part.choices)
+    return rows, instructions, _logprob_batch(num_entries, known_tokens)
 
 
 def _num_entries(choice: SamplingInstruction) -> int:

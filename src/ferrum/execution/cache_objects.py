@@ -26,7 +26,7 @@ class HeldSequence:
         self.logits: FloatArray | None = None  # [vocabulary]
 
     def can_go_on_with(self, token_ids: Sequence[int], start: int, most_held: int) -> bool:
-        """Whether it holds all tokens before ``start``, and after them nothing but the first of these, at most
+        """Whether it holds all tokens before ``start``, and after them only the first of these, at most
         ``most_held``.
         """
         held = self.token_ids[start:]

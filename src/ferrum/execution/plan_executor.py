@@ -82,7 +82,9 @@ class PlanExecutor:
             self._runtime.close()
 
     def _execute_with(self, sampler: Sampler, plan: StepPlan, batch: StepBatch) -> StepResult:
-        logits = iter(self._runtime.run(replace(batch, sampling=None, logprobs=None), LogitsDetail.FULL).logits)
+        logits = iter(
+            self._runtime.run(replace(batch, sampling=None, logprobs=None), LogitsDetail.FULL).logits
+        )
         tokens: list[SampledToken] = []
         scored: list[ScoredTokens] = []
         for part in plan.parts:

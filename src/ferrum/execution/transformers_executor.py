@@ -97,9 +97,7 @@ class TransformersExecutor:
         for chunk in self._chunks(rest, is_first=not held.token_ids):
             self._advance(held, chunk)
 
-    def _score(
-        self, held: HeldSequence, part: SequencePart, known: KnownTokens
-    ) -> tuple[RowLogprobs, ...]:
+    def _score(self, held: HeldSequence, part: SequencePart, known: KnownTokens) -> tuple[RowLogprobs, ...]:
         """A forward pass for each token: the model gives the logits after the last one only."""
         rows = []
         for num_tokens, token_id in enumerate(known.token_ids, 1):

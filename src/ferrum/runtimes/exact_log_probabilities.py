@@ -1,4 +1,4 @@
-"""Log-probabilities of logits in NumPy, to the last bit of docs/numerics.md. The kernels do the same arithmetic."""
+"""Log-probabilities of rows of logits, to the last bit of docs/numerics.md, in NumPy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def row_logprobs(logits: FloatArray, token_id: int, num_top: int) -> RowLogprobs
 
 
 def batch_logprobs(logits: FloatArray, tokens: Int32Array, batch: LogprobBatch) -> LogprobOutput:
-    """The same for every row of ``logits`` [num_outputs, vocabulary] that wants it; ``tokens`` [num_outputs]."""
+    """The same for those rows of ``logits`` [num_outputs, vocabulary] that want it."""
     found = LogprobOutput.for_batch(batch)
     for row, num_entries in enumerate(batch.num_entries.tolist()):
         if num_entries:

@@ -27,6 +27,8 @@ KV_LAYOUT_ID = "native-kv-1"
 # Every kernel set and thread count gives the same bits (docs/numerics.md), so neither is part of the id.
 NUMERICS_ID = "native-1 kv={kv_dtype} piece=128"
 
+_NOTHING_LEFT = -2
+
 
 class NativeRuntime:
     """A Runtime (see protocol.py) of ``num_blocks`` KV blocks and ``num_threads`` compute threads.
@@ -148,7 +150,7 @@ class NativeRuntime:
         if not finished:
             raise StepAborted
         if (tokens < 0).any():
-            raise InternalError("the model's logits are not finite numbers; its weights may be damaged")
+            raise _failure(int(tokens.min()))
         return StepOutput(
             token_ids=tokens,
             logit_digests=np.zeros(0, np.uint64) if digests is None else digests,
@@ -196,6 +198,13 @@ class NativeRuntime:
         if self._native is None:
             raise RuntimeError("the runtime is closed")
         return self._native
+
+
+def _failure(code: int) -> InternalError:
+    """What the kernels say in place of a token (native/kernels/kernel_table.h)."""
+    if code == _NOTHING_LEFT:
+        return InternalError("no token is allowed: masks and bans leave none of the vocabulary")
+    return InternalError("the model's logits are not finite numbers; its weights may be damaged")
 
 
 def _refuse_odd_heads(plan: ModelPlan) -> None:

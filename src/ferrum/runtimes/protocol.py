@@ -14,11 +14,15 @@ import numpy as np
 
 from ferrum.core.arrays import FloatArray, Int32Array, Uint64Array
 from ferrum.core.block_store import BlockStore
+from ferrum.core.token_rules import TokenMask, TokenRules
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingBatch:
-    """Sampling instructions as columns, one entry per output row; see SamplingInstruction."""
+    """Sampling instructions as columns, one entry per output row; see SamplingInstruction.
+
+    ``rules`` and ``masks`` are None where no row has one.
+    """
 
     temperature: FloatArray  # [num_outputs], 0 = greedy
     top_k: Int32Array  # [num_outputs], 0 = all
@@ -26,6 +30,8 @@ class SamplingBatch:
     min_p: FloatArray  # [num_outputs]
     seed: Uint64Array  # [num_outputs]
     position: Int32Array  # [num_outputs], index of the token being chosen in prompt + output
+    rules: tuple[TokenRules | None, ...] | None = None  # [num_outputs]
+    masks: tuple[TokenMask | None, ...] | None = None  # [num_outputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +89,8 @@ class LogitsDetail(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """``token_ids`` is empty without sampling, and holds known tokens as they are; digests and logits are empty
-    unless the detail asked for them.
+    """``token_ids`` is empty without sampling, and holds known tokens as they are; digests and logits are
+    empty unless the detail asked for them.
     """
 
     token_ids: Int32Array  # [num_outputs]

@@ -90,7 +90,9 @@ def test_a_certain_token_has_log_probability_zero(kernel_set: str) -> None:
 @pytest.mark.parametrize("kernel_set", KERNEL_SETS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 15, 16, 98])
-def test_logits_that_are_no_numbers_have_no_log_probabilities(kernel_set: str, bad: float, place: int) -> None:
+def test_logits_that_are_no_numbers_have_no_log_probabilities(
+    kernel_set: str, bad: float, place: int
+) -> None:
     logits = np.zeros(99, np.float32)
     logits[place] = bad
     assert native_logprobs(kernel_set, logits, 3, 2) is None
