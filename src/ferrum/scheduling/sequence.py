@@ -8,6 +8,7 @@ from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SamplingInstruction, SequencePart
+from ferrum.tokenization.stop_rules import StopRules
 
 _SEED_MASK = 2**64 - 1
 
@@ -19,7 +20,7 @@ class SequenceSpec:
     ``max_tokens`` is resolved (the context's remainder when the caller named none, then
     ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
-    evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest.
+    evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
     """
 
     request_id: str
@@ -33,6 +34,7 @@ class SequenceSpec:
     wants_token_trace: bool = False
     priority: int = 0
     tenant: str | None = None
+    stops: StopRules = field(default_factory=StopRules)
 
 
 Rank = tuple[int, int]
