@@ -52,11 +52,24 @@ struct SamplingRule {
   float min_p;
   uint64_t seed;
   int32_t position;
+  const uint32_t* mask;  // bit t % 32 of word t / 32: token t is allowed; null = all are
 };
+
+// What sampling returns in place of a token.
+inline constexpr int32_t kNoNumbers = -1;    // logits that are not all finite numbers
+inline constexpr int32_t kNothingLeft = -2;  // no token is allowed
 
 struct SamplingScratch {
   float* weights;  // [vocabulary]
   int32_t* order;  // [vocabulary]
+};
+
+// What is written down of a row's log-probabilities, over the whole vocabulary.
+struct LogProbabilityRow {
+  float* log_probability;        // of the token asked for
+  int32_t* rank;                 // of that token, from 1
+  int32_t* top_ids;              // [num_top], most likely first, ties by id
+  float* top_log_probabilities;  // [num_top]
 };
 
 struct KernelTable {
@@ -88,8 +101,11 @@ struct KernelTable {
                           int num_ahead, int first_position, float* scores, const AttentionState& state);
   void (*attention_merge)(const AttentionState& piece, int count, int head_width, const AttentionState& running);
 
-  // The chosen token, or -1 for logits that are not all finite numbers.
+  // The chosen token, kNoNumbers or kNothingLeft.
   int32_t (*sample)(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch);
+  // False, writing nothing, for logits that are not all finite numbers. A smaller vocabulary than num_top fills less.
+  bool (*log_probabilities)(const float* logits, int vocabulary, int32_t token, int num_top,
+                            const LogProbabilityRow& out);
 };
 
 // Null when the processor lacks the instructions or the build left that kernel set out.

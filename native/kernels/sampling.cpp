@@ -52,6 +52,18 @@ RowRange range_of(const float* logits, int count) {
   return range;
 }
 
+// ``out`` has minus infinity in place of the logits that are not allowed. False when none is.
+bool apply_mask(const float* logits, int count, const uint32_t* mask, float* out) {
+  uint32_t any = 0;
+  for (int start = 0; start < count; start += 32) {
+    const int end = count - start < 32 ? count - start : 32;
+    const uint32_t word = end < 32 ? mask[start / 32] & ((1u << end) - 1u) : mask[start / 32];
+    any |= word;
+    for (int i = 0; i < end; ++i) out[start + i] = (word >> i) & 1u ? logits[start + i] : -__builtin_inff();
+  }
+  return any != 0;
+}
+
 int32_t first_equal(const float* logits, int count, float value) {
   int i = 0;
   while (i + 1 < count && logits[i] != value) ++i;
@@ -109,8 +121,13 @@ void sort_first(int32_t* order, int count, const float* weights) {  // heap sort
 
 int32_t sample(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch) {
   const RowRange range = range_of(logits, vocabulary);
-  if (!range.is_finite) return -1;
-  const float largest = range.largest;
+  if (!range.is_finite) return kNoNumbers;
+  float largest = range.largest;
+  if (rule.mask != nullptr) {
+    if (!apply_mask(logits, vocabulary, rule.mask, scratch.weights)) return kNothingLeft;
+    logits = scratch.weights;  // which their weights replace, in the same places
+    largest = range_of(logits, vocabulary).largest;
+  }
   // Greedy too when the temperature is no normal number: its inverse must be finite.
   if (rule.temperature < __FLT_MIN__) return first_equal(logits, vocabulary, largest);
 

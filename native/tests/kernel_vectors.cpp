@@ -342,11 +342,31 @@ void sampling_vectors(const KernelTable& kernels) {
       for (int top_k : {0, 1, 17, 300})
         for (float top_p : {1.0f, 0.9f, 0.5f})
           for (float min_p : {0.0f, 0.02f}) {
-            const SamplingRule rule{temperature, top_k, top_p, min_p, generator.next(), generator.below(1 << 20)};
+            const SamplingRule rule{temperature, top_k, top_p, min_p, generator.next(), generator.below(1 << 20),
+                                    nullptr};
             digest.add(uint32_t(kernels.sample(logits.data(), vocabulary, rule, {weights.data(), order.data()})));
           }
   }
   print("sample", digest);
+}
+
+void log_probability_vectors(const KernelTable& kernels) {
+  Generator generator(11);
+  Digest digest;
+  for (int vocabulary : {1, 15, 700, 1025, 5000}) {
+    const std::vector<float> logits = generator.normals(vocabulary, 4.0f);
+    for (int num_top : {0, 1, 20}) {
+      float value = 0.0f, top_values[20] = {};
+      int32_t rank = 0, top_ids[20] = {};
+      kernels.log_probabilities(logits.data(), vocabulary, generator.below(vocabulary), num_top,
+                                {&value, &rank, top_ids, top_values});
+      digest.add(value);
+      digest.add(uint32_t(rank));
+      for (int32_t id : top_ids) digest.add(uint32_t(id));
+      for (float top : top_values) digest.add(top);
+    }
+  }
+  print("log probabilities", digest);
 }
 
 void run_all(const KernelTable& kernels) {
@@ -364,6 +384,7 @@ void run_all(const KernelTable& kernels) {
     }
   }
   sampling_vectors(kernels);
+  log_probability_vectors(kernels);
 }
 
 }  // namespace

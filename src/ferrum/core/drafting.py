@@ -17,17 +17,6 @@ Chances = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DraftUse:
-    """Tokens that were drafted for a request and computed, and those of them that were right."""
-
-    drafted: int = 0
-    accepted: int = 0
-
-    def plus(self, drafted: int, accepted: int) -> DraftUse:
-        return DraftUse(self.drafted + drafted, self.accepted + accepted)
-
-
-@dataclass(frozen=True, slots=True)
 class DraftWish:
     """A request that could take up to ``most`` drafted tokens (at least 1) in the next step.
 

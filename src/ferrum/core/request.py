@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ferrum.core.cache_use import CacheExplanation
-from ferrum.core.drafting import DraftUse
+from ferrum.core.draft_use import DraftUse
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.token_trace import TokenTrace
@@ -122,7 +122,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class InferenceResult:
-    """A finished answer: its text, the ids behind it, and the seed that reproduces it."""
+    """A finished answer: its text, the ids behind it, and the seed that reproduces it.
+
+    ``stop_reason``: the caller's stop string or stop token that ended it; None for the model's own end and
+    for everything else, as vLLM reports it.
+    """
 
     request_id: str
     text: str
@@ -133,6 +137,7 @@ class InferenceResult:
     logit_digests: tuple[int, ...] = ()
     cache_explanation: CacheExplanation | None = None
     token_trace: TokenTrace | None = None
+    stop_reason: int | str | None = None
     draft_use: DraftUse = field(default_factory=DraftUse)
 
 

@@ -12,6 +12,7 @@ from ferrum.sampling.reference_sampler import choose
 
 def choose_tokens(logits: FloatArray, sampling: SamplingBatch) -> Int32Array:
     """The chosen id for each row of ``logits`` [num_outputs, vocabulary]."""
+    nothing = (None,) * len(logits)
     columns = zip(
         sampling.temperature.tolist(),
         sampling.top_k.tolist(),
@@ -19,6 +20,8 @@ def choose_tokens(logits: FloatArray, sampling: SamplingBatch) -> Int32Array:
         sampling.min_p.tolist(),
         sampling.seed.tolist(),
         sampling.position.tolist(),
+        sampling.rules or nothing,
+        sampling.masks or nothing,
         strict=True,
     )
     instructions = [SamplingInstruction(*column) for column in columns]

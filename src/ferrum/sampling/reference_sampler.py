@@ -10,13 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ferrum.core.arrays import FloatArray
+from ferrum.core.errors import InternalError
 from ferrum.core.float_math import exp32
 from ferrum.core.philox import uniform
 from ferrum.core.step import SamplingInstruction
+from ferrum.core.token_rules import TokenMask
+
+NOTHING_ALLOWED = "no token is allowed: masks and bans leave none of the vocabulary"
 
 
 def choose(logits: FloatArray, sampling: SamplingInstruction) -> int:
-    """The chosen id; ``logits`` is [vocabulary], finite float32.
+    """The chosen id; ``logits`` is [vocabulary], finite float32. Tokens that the mask does not allow have no
+    part in anything. Raises InternalError when it allows none.
 
     Temperature, top_p and min_p are read as float32. Greedy (ties: lowest id) when the temperature is 0 or no
     normal float32, so that its inverse is finite. Otherwise a token weighs exp((logit − highest) /
@@ -24,6 +29,11 @@ def choose(logits: FloatArray, sampling: SamplingInstruction) -> int:
     weights below it; top_k keeps the k heaviest; top_p keeps the shortest run of heaviest tokens whose sum
     reaches that share of what is left (summed by id, or heaviest first after top_k). Ties: lower id first.
     """
+    if sampling.mask is not None:
+        allowed = allowed_tokens(sampling.mask, len(logits))
+        if not allowed.any():
+            raise InternalError(NOTHING_ALLOWED)
+        logits = np.where(allowed, logits, np.float32(-np.inf))
     temperature, top_p = np.float32(sampling.temperature), float(np.float32(sampling.top_p))
     if temperature < np.finfo(np.float32).tiny:
         return int(np.argmax(logits))
@@ -33,6 +43,12 @@ def choose(logits: FloatArray, sampling: SamplingInstruction) -> int:
     if sampling.top_k > 0 or top_p < 1.0:
         candidates = _truncate(candidates, weights, sampling.top_k, top_p)
     return _draw(candidates, weights, uniform(sampling.seed, sampling.position))
+
+
+def allowed_tokens(mask: TokenMask, vocabulary: int) -> NDArray[np.bool_]:
+    """The mask's bits, [vocabulary]."""
+    bits = np.unpackbits(mask.astype("<u4").view(np.uint8), bitorder="little", count=vocabulary)
+    return bits.astype(np.bool_)
 
 
 def _truncate(

@@ -13,7 +13,8 @@ from ferrum.cache.prefix_match import PrefixMatch
 from ferrum.cache.sequence_states import SequenceStates
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.config import SchedulerConfig
-from ferrum.core.drafting import DraftUse, DraftWish
+from ferrum.core.draft_use import DraftUse
+from ferrum.core.drafting import DraftWish
 from ferrum.core.errors import InvalidRequest, QueueFull, ResourceExhausted
 from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted, TokensDrafted
 from ferrum.core.scheduler_snapshot import SchedulerSnapshot
@@ -226,9 +227,10 @@ class ContinuousBatchScheduler:
             # An older request of this loop may have preempted this one.
             if sequence.is_decoding and self._make_room(sequence):
                 drafted = self._fit(sequence, drafts.get(sequence.request_id, ()), spare)
-                num_tokens = budget.take(1 + len(drafted))
-                table = self._cache.grow(sequence.request_id, sequence.num_computed_tokens + num_tokens)
-                parts.append(sequence.decode_part(drafted, table))
+                num_tokens = sequence.num_computed_tokens + 1 + len(drafted)
+                part = sequence.decode_part(drafted, self._cache.grow(sequence.request_id, num_tokens))
+                budget.take(len(part.token_ids))
+                parts.append(part)
         return parts
 
     def _fit(self, sequence: Sequence, drafts: tuple[int, ...], spare: TokenBudget) -> tuple[int, ...]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
-from ferrum.core.drafting import DraftUse
+from ferrum.core.draft_use import DraftUse
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SamplingInstruction, SequencePart
+from ferrum.core.token_gate import TokenGate, is_allowed
+from ferrum.tokenization.stop_rules import StopRules
 
 _SEED_MASK = 2**64 - 1
 
@@ -21,7 +23,8 @@ class SequenceSpec:
     ``max_tokens`` is resolved (the context's remainder when the caller named none, then
     ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
-    evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest.
+    evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
+    ``gate``: which tokens may come, at the beginning of the answer.
     """
 
     request_id: str
@@ -35,6 +38,8 @@ class SequenceSpec:
     wants_token_trace: bool = False
     priority: int = 0
     tenant: str | None = None
+    stops: StopRules = field(default_factory=StopRules)
+    gate: TokenGate | None = None
 
 
 Rank = tuple[int, int]
@@ -53,6 +58,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "_gate",
         "_request",
         "cache_use",
         "draft_use",
@@ -72,6 +78,7 @@ class Sequence:
         self, request: SequenceSpec, ticket: int, waiting_since: float, tenant: str | None = None
     ) -> None:
         self._request = request
+        self._gate = request.gate
         self.priority = request.priority
         self.tenant = tenant
         self.request_id = request.request_id
@@ -147,17 +154,28 @@ class Sequence:
         )
 
     def decode_part(self, drafts: tuple[int, ...], block_table: tuple[int, ...]) -> SequencePart:
-        """The one token that is left to compute and drafted ones after it, with a choice after each."""
-        if not drafts:
-            return self.part(1, block_table)
+        """The one token that is left to compute and drafted ones after it, with a choice after each.
+
+        A drafted token that may not come where it stands is left out, and all after it.
+        """
+        gate, choices = self._gate, [self._choice_at(len(self.token_ids), self._gate)]
+        for place, token_id in enumerate(drafts, len(self.token_ids) + 1):
+            if gate is not None:
+                if not is_allowed(gate.mask, token_id):
+                    break
+                gate = gate.after(token_id)
+                if gate.error is not None:
+                    break
+            choices.append(self._choice_at(place, gate))
+        num_drafts = len(choices) - 1
         return SequencePart(
             request_id=self.request_id,
-            token_ids=(self.token_ids[-1], *drafts),
+            token_ids=(self.token_ids[-1], *drafts[:num_drafts]),
             start_position=self.num_computed_tokens,
             block_table=block_table,
-            choices=tuple(self.choice_after(drafts[:count]) for count in range(len(drafts) + 1)),
+            choices=tuple(choices),
             state_slot=self.state_slot,
-            num_drafts=len(drafts),
+            num_drafts=num_drafts,
         )
 
     @property
@@ -167,7 +185,10 @@ class Sequence:
 
     def take(self, part: SequencePart, token_ids: Iterable[int]) -> None:
         """A part of it was computed, and these tokens were chosen that go on with the known ones."""
-        self.token_ids += token_ids
+        for token_id in token_ids:
+            self.token_ids.append(token_id)
+            if self._gate is not None:
+                self._gate = self._gate.after(token_id)
         # What was computed for drafts that were wrong is computed again, in its place.
         self.num_computed_tokens = min(
             part.start_position + len(part.token_ids), len(self.token_ids) - bool(part.choices)
@@ -180,6 +201,13 @@ class Sequence:
 
     def choice_after(self, drafts: tuple[int, ...] = ()) -> SamplingInstruction:
         """How the token is chosen that follows the known ones and ``drafts``."""
+        gate = self._gate
+        if gate is not None:
+            for token_id in drafts:
+                gate = gate.after(token_id)
+        return self._choice_at(len(self.token_ids) + len(drafts), gate)
+
+    def _choice_at(self, position: int, gate: TokenGate | None) -> SamplingInstruction:
         sampling = self._request.sampling
         return SamplingInstruction(
             temperature=sampling.temperature,
@@ -187,5 +215,6 @@ class Sequence:
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             seed=self._request.seed & _SEED_MASK,
-            position=len(self.token_ids) + len(drafts),
+            position=position,
+            mask=None if gate is None else gate.mask,
         )
