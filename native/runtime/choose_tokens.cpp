@@ -16,6 +16,17 @@ uint64_t digest_of(const float* logits, int count) {
   return hash;
 }
 
+// False for a row whose logits are not all finite numbers.
+bool note_log_probabilities(const KernelTable& kernels, const float* logits, int vocabulary,
+                            const LogProbabilityColumns& columns, int row, int32_t token) {
+  const int32_t num_entries = columns.num_entries[row];
+  if (num_entries == 0) return true;
+  const size_t top = size_t(row) * size_t(columns.top_stride);
+  return kernels.log_probabilities(
+      logits, vocabulary, token, num_entries - 1,
+      {columns.values + row, columns.ranks + row, columns.top_ids + top, columns.top_values + top});
+}
+
 }  // namespace
 
 void ChooseTokens::reserve(const Memory&, int, int, int num_threads) {
@@ -31,11 +42,21 @@ void ChooseTokens::run(const Memory& memory, const Step& step, int task, int mem
   const float* logits = memory.buffers[size_t(logits_)].row(task, step.copy_of(member));
   if (step.digests != nullptr) step.digests[task] = digest_of(logits, vocabulary_);
   if (step.sampling == nullptr) return;
+  const LogProbabilityColumns* wanted = step.log_probabilities;
+  int32_t& token = step.sampled_tokens[task];
+  token = wanted != nullptr ? wanted->known_tokens[task] : -1;
+  if (token < 0) token = choose(memory, step, task, member, logits);
+  if (token >= 0 && wanted != nullptr &&
+      !note_log_probabilities(*memory.kernels, logits, vocabulary_, *wanted, task, token))
+    token = -1;
+}
+
+int32_t ChooseTokens::choose(const Memory& memory, const Step& step, int task, int member, const float* logits) {
   const SamplingColumns& s = *step.sampling;
   const SamplingRule rule{s.temperature[task], s.top_k[task],    s.top_p[task], s.min_p[task],
                           s.seed[task],        s.position[task], s.mask(task)};
   const SamplingScratch scratch{weights_[size_t(member)].data(), order_[size_t(member)].data()};
-  step.sampled_tokens[task] = memory.kernels->sample(logits, vocabulary_, rule, scratch);
+  return memory.kernels->sample(logits, vocabulary_, rule, scratch);
 }
 
 }  // namespace ferrum

@@ -8,7 +8,9 @@ FerrumError
 │   ├── DownloadFailed         a source could not be fetched, or came back wrong
 │   ├── MalformedCheckpoint    a weight file breaks its format
 │   ├── UnsupportedModel       a well-formed model that this build cannot run
-│   └── TokenizerError         vocabulary or tokenizer metadata that cannot be used
+│   ├── TokenizerError         vocabulary or tokenizer metadata that cannot be used
+│   ├── ForbiddenToken         a token was chosen that may not come there
+│   └── MalformedAnswer        the model's answer broke the form it must have
 ├── InvalidRequest             the caller's request; the caller must change it
 │   ├── ContextLengthExceeded  prompt and output do not fit the context
 │   ├── ChatTemplateError      no template, or the template refused the messages
@@ -104,6 +106,30 @@ class TokenizerError(ModelError):
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"tokenizer ({key}): {problem}")
         self.key = key
+        self.problem = problem
+
+
+class ForbiddenToken(ModelError):
+    """The token ``token_id`` was chosen where it may not come, so the answer cannot go on.
+
+    ``attempts``: choices that were made before giving up.
+    """
+
+    def __init__(self, token_id: int, attempts: int = 1) -> None:
+        tries = f" in each of {attempts} attempts" if attempts > 1 else ""
+        super().__init__(
+            f"token {token_id} was chosen{tries} where it is not allowed; the sampler or executor "
+            "does not heed the masks it is given"
+        )
+        self.token_id = token_id
+        self.attempts = attempts
+
+
+class MalformedAnswer(ModelError):
+    """The model's answer broke the form that the request asked for; ``problem`` says how."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the model's answer is malformed: {problem}")
         self.problem = problem
 
 

@@ -15,7 +15,7 @@ from ferrum.plan.lowering import lower
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.runtimes.native_assembly import assemble
 from ferrum.runtimes.native_memory import StepLimits
-from ferrum.runtimes.protocol import LogitsDetail, StepAborted, StepBatch, StepOutput
+from ferrum.runtimes.protocol import LogitsDetail, LogprobOutput, StepAborted, StepBatch, StepOutput
 from ferrum.weights.quantized_tensor import QuantizedTensor
 
 BLOCK_TOKENS = 32
@@ -134,6 +134,7 @@ class NativeRuntime:
         num_outputs = len(batch.output_rows)
         tokens = np.zeros(num_outputs if batch.sampling is not None else 0, np.int32)
         digests = np.zeros(num_outputs, np.uint64) if detail is LogitsDetail.DIGEST else None
+        logprobs = None if batch.logprobs is None else LogprobOutput.for_batch(batch.logprobs)
         finished = self._running().run(
             batch.token_ids,
             batch.positions,
@@ -143,6 +144,8 @@ class NativeRuntime:
             batch.sampling,
             tokens,
             digests,
+            batch.logprobs,
+            logprobs,
         )
         if not finished:
             raise StepAborted
@@ -152,6 +155,7 @@ class NativeRuntime:
             token_ids=tokens,
             logit_digests=np.zeros(0, np.uint64) if digests is None else digests,
             logits=self._logits(num_outputs if detail is LogitsDetail.FULL else 0),
+            logprobs=logprobs,
         )
 
     def copy_block(self, source: int, target: int) -> None:

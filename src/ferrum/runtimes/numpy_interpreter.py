@@ -29,6 +29,7 @@ from ferrum.plan.operations import (
     SoftCap,
     input_buffers,
 )
+from ferrum.runtimes.exact_log_probabilities import batch_logprobs
 from ferrum.runtimes.exact_operations import logit_digest
 from ferrum.runtimes.numpy_arithmetic import Arithmetic, ExactArithmetic, FloatArithmetic
 from ferrum.runtimes.paged_kv import BLOCK_TOKENS, PagedKv
@@ -129,11 +130,15 @@ class NumpyInterpreter:
             if batch.sampling is None or len(logits) == 0
             else self._choose(logits, batch.sampling)
         )
+        wanted = batch.logprobs
+        if wanted is not None:
+            chosen = np.where(wanted.known_tokens < 0, chosen, wanted.known_tokens)
         wants_logits, wants_digests = detail is LogitsDetail.FULL, detail is LogitsDetail.DIGEST
         return StepOutput(
             token_ids=chosen,
             logit_digests=logit_digest(logits) if wants_digests else np.zeros(0, np.uint64),
             logits=logits if wants_logits else np.zeros((0, self.vocabulary_size), np.float32),
+            logprobs=batch_logprobs(logits, chosen, wanted) if wanted is not None else None,
         )
 
     def abort(self) -> None:
