@@ -17,6 +17,7 @@ from ferrum.core.step import StepPlan
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.deadlines import Deadlines
 from ferrum.engine.delivery import End, Outlet, PostOffice
+from ferrum.engine.delta import NOTHING
 from ferrum.engine.engine_news import EngineNews, StepTimes
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepOutcome, StepRunner
@@ -228,7 +229,7 @@ class StepLoop:
         self._news.engine_failed(str(error), len(requests))
         post_office = PostOffice()
         for request in requests:
-            post_office.post(request.outlet, "", error)
+            post_office.post(request.outlet, NOTHING, error)
         post_office.flush()
 
     def _cancel_all(self) -> None:
@@ -331,6 +332,8 @@ class StepLoop:
             (self._active[request_id], "", error) for request_id, error in outcome.failures.items()
         ]
         self._news.tokens_chosen(self._active[token.request_id] for token in outcome.tokens)
+        for scored in outcome.scored:
+            self._active[scored.request_id].output.accept_prompt(scored)
         for token in outcome.tokens:
             request = self._active[token.request_id]
             try:
@@ -345,7 +348,7 @@ class StepLoop:
             if update.finish_reason is not None:
                 endings.append((request, update.text, self._result(request, update.finish_reason)))
             elif update.text and request.outlet.shows_text:
-                self._post_office.post(request.outlet, update.text, None)
+                self._post_office.post(request.outlet, request.output.delta(update.text), None)
         return endings
 
     def _result(self, request: ActiveRequest, reason: FinishReason) -> InferenceResult:
@@ -366,7 +369,8 @@ class StepLoop:
         finally:
             # Whatever is wrong with our books, nobody may wait for an answer that will not come.
             self._news.request_ended(request, end)
-            self._post_office.post(request.outlet, text, end)
+            delta = NOTHING if isinstance(end, FerrumError) else request.output.delta(text)
+            self._post_office.post(request.outlet, delta, end)
             self._news.request_recorded(request, end)
 
     def _fail_all(self, error: FerrumError) -> None:
@@ -388,7 +392,7 @@ class StepLoop:
                     self._end(request, "", answer)
                 except Exception:
                     _log.exception("%s could not be ended in order", request.request_id)
-                    self._post_office.post(request.outlet, "", answer)
+                    self._post_office.post(request.outlet, NOTHING, answer)
         self._stall_watch.close()
         self._post_office.flush()
         self._news.engine_failed(str(answer), len(requests))
