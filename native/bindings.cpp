@@ -94,7 +94,7 @@ class Runtime {
 
   bool run(Array<int32_t> token_ids, Array<int32_t> positions, Array<int32_t> sequence_starts,
            Matrix<int32_t> block_tables, Array<int32_t> output_rows, nb::object sampling, MutableArray<int32_t> tokens,
-           MutableArray<double> mirostat_mu, nb::object digests) {
+           MutableArray<double> mirostat_mu, nb::object digests, nb::object wanted, nb::object found) {
     const Limits& limits = interpreter_.limits();
     Step step;
     step.num_tokens = int(token_ids.size());
@@ -125,6 +125,11 @@ class Runtime {
       const auto target = nb::cast<MutableArray<uint64_t>>(digests);
       require(int(target.size()) == step.num_outputs, "digests and output_rows differ in length");
       step.digests = target.data();
+    }
+    LogProbabilityColumns log_probabilities;
+    if (!wanted.is_none()) {
+      log_probabilities = log_probability_columns(step, wanted, found);
+      step.log_probabilities = &log_probabilities;
     }
     nb::gil_scoped_release release;
     return interpreter_.run(step);
@@ -163,6 +168,28 @@ class Runtime {
  private:
   void require_block(int block) const {
     require(block >= 0 && block < interpreter_.limits().num_blocks, "a block id outside the arena");
+  }
+
+  LogProbabilityColumns log_probability_columns(const Step& step, const nb::object& wanted,
+                                                const nb::object& found) const {
+    require(step.sampling != nullptr, "log-probabilities are wanted where nothing is chosen");
+    const auto num_entries = nb::cast<Array<int32_t>>(wanted.attr("num_entries"));
+    const auto known_tokens = nb::cast<Array<int32_t>>(wanted.attr("known_tokens"));
+    const auto values = nb::cast<MutableArray<float>>(found.attr("values"));
+    const auto ranks = nb::cast<MutableArray<int32_t>>(found.attr("ranks"));
+    const auto top_ids = nb::cast<MutableMatrix<int32_t>>(found.attr("top_ids"));
+    const auto top_values = nb::cast<MutableMatrix<float>>(found.attr("top_values"));
+    for (size_t size :
+         {num_entries.size(), known_tokens.size(), values.size(), ranks.size(), top_ids.shape(0), top_values.shape(0)})
+      require(int(size) == step.num_outputs, "log-probability columns and output_rows differ in length");
+    require(top_ids.shape(1) == top_values.shape(1), "top_ids and top_values differ in width");
+    for (int row = 0; row < step.num_outputs; ++row) {
+      require(num_entries(row) >= 0 && num_entries(row) <= int(top_ids.shape(1)) + 1,
+              "more log-probabilities are wanted than there is room for");
+      require(known_tokens(row) < vocabulary_, "a known token outside the vocabulary");
+    }
+    return {num_entries.data(), known_tokens.data(), values.data(),        ranks.data(),
+            top_ids.data(),     top_values.data(),   int(top_ids.shape(1))};
   }
 
   static RowSpace space(bool per_output) { return per_output ? RowSpace::outputs : RowSpace::tokens; }
@@ -267,6 +294,18 @@ class Sampler {
   const int logits_;
   int num_rows_ = 0;
 };
+
+// False for logits that are not finite; top_ids and top_values say how many of the most likely are wanted.
+bool log_probabilities(const std::string& kernel_set, Array<float> logits, int token, MutableArray<float> value,
+                       MutableArray<int32_t> rank, MutableArray<int32_t> top_ids, MutableArray<float> top_values) {
+  require(token >= 0 && size_t(token) < logits.size(), "a token outside the vocabulary");
+  require(
+      value.size() == 1 && rank.size() == 1 && top_ids.size() == top_values.size() && top_ids.size() <= logits.size(),
+      "shapes of value, rank, top_ids and top_values do not fit");
+  return kernels_named(kernel_set)
+      .log_probabilities(logits.data(), int(logits.size()), token, int(top_ids.size()),
+                         {value.data(), rank.data(), top_ids.data(), top_values.data()});
+}
 
 // ---- measurements ---------------------------------------------------------------------------------------------------
 
@@ -393,7 +432,8 @@ NB_MODULE(_native, m) {
       .def("add_attention", &Runtime::add_attention, "shape"_a)
       .def("finish", &Runtime::finish, "logits"_a, "vocabulary"_a)
       .def("run", &Runtime::run, "token_ids"_a, "positions"_a, "sequence_starts"_a, "block_tables"_a, "output_rows"_a,
-           "sampling"_a.none(), "tokens"_a, "mirostat_mu"_a, "digests"_a.none())
+           "sampling"_a.none(), "tokens"_a, "mirostat_mu"_a, "digests"_a.none(), "wanted"_a.none() = nb::none(),
+           "found"_a.none() = nb::none())
       .def("copy_logits", &Runtime::copy_logits, "out"_a)
       .def("copy_block", &Runtime::copy_block, "source"_a, "target"_a)
       .def("read_block", &Runtime::read_block, "block"_a, "out"_a)
@@ -446,5 +486,7 @@ NB_MODULE(_native, m) {
            "vocabulary"_a, "context_length"_a)
       .def("load", &Sampler::load, "logits"_a, "Takes rows of logits, which it chooses from until others come.")
       .def("choose", &Sampler::choose, "sampling"_a, "tokens"_a, "mirostat_mu"_a);
+  kernels.def("log_probabilities", &log_probabilities, "kernel_set"_a, "logits"_a, "token"_a, "value"_a, "rank"_a,
+              "top_ids"_a, "top_values"_a);
   register_measurements(m);
 }

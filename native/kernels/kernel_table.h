@@ -108,6 +108,14 @@ struct SamplingScratch {
   int32_t* lengths;      // [num_dry_tokens]
 };
 
+// What is written down of a row's log-probabilities, over the whole vocabulary.
+struct LogProbabilityRow {
+  float* log_probability;        // of the token asked for
+  int32_t* rank;                 // of that token, from 1
+  int32_t* top_ids;              // [num_top], most likely first, ties by id
+  float* top_log_probabilities;  // [num_top]
+};
+
 struct KernelTable {
   const char* name;
 
@@ -139,6 +147,9 @@ struct KernelTable {
 
   // The chosen token, kNoNumbers or kNothingLeft.
   Choice (*sample)(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch);
+  // False, writing nothing, for logits that are not all finite numbers. A smaller vocabulary than num_top fills less.
+  bool (*log_probabilities)(const float* logits, int vocabulary, int32_t token, int num_top,
+                            const LogProbabilityRow& out);
 };
 
 // Null when the processor lacks the instructions or the build left that kernel set out.

@@ -1,4 +1,4 @@
-// The natural logarithm in float64, as docs/sampling.md defines it: additions, multiplications and one division, each
+// The natural logarithm in float64, as docs/numerics.md defines it: additions, multiplications and one division, each
 // rounded once, so that every processor gives the same bits.
 #pragma once
 
@@ -6,7 +6,8 @@
 
 namespace ferrum::FERRUM_ISA {
 
-// Of a positive normal number: ln(m 2^e) = e ln 2 + 2 artanh(f) with f = (m - 1) / (m + 1) and m in [sqrt(1/2), sqrt(2)).
+// Of a positive normal number: ln(m 2^e) = e ln 2 + 2 artanh(f) with f = (m - 1) / (m + 1) and m in [sqrt(1/2), sqrt(2)), the
+// series up to the 23rd power.
 FERRUM_INLINE double natural_log(double x) {
   uint64_t bits;
   memcpy(&bits, &x, 8);
@@ -20,9 +21,9 @@ FERRUM_INLINE double natural_log(double x) {
   }
   const double f = (mantissa - 1.0) / (mantissa + 1.0);
   const double square = f * f;
-  double series = 1.0 / 19.0;
-  for (int odd = 17; odd > 0; odd -= 2) series = series * square + 1.0 / double(odd);
-  return double(exponent) * 0.69314718055994530942 + 2.0 * f * series;
+  double series = 1.0 / 23.0;
+  for (int odd = 21; odd > 0; odd -= 2) series = series * square + 1.0 / double(odd);
+  return double(exponent) * 0.69314718055994531 + (f + f) * series;
 }
 
 }  // namespace ferrum::FERRUM_ISA

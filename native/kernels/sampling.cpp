@@ -102,7 +102,7 @@ Choice choose_candidate(const SamplingRule& rule, int vocabulary, double total, 
   }
   const double threshold = uniform_draw(rule.seed, rule.position, DrawPurpose::token) * run.sum;
   const Candidate chosen = draw_by_weight(candidates, run.count, threshold);
-  Choice choice{id_of(chosen), 0.0};
+  Choice choice{id_of(chosen), rules.mirostat_mu};
   if (rules.mirostat_tau > 0.0) {
     const double error = surprise(run.sum, weight_of(chosen)) - rules.mirostat_tau;
     choice.mirostat_mu = rules.mirostat_mu - rules.mirostat_eta * error;

@@ -1,4 +1,5 @@
-// The end of a step: a token from each output row's logits, and the digest of its bits when asked for.
+// The end of a step: a token from each output row's logits, and when asked for, log-probabilities and the digest of its
+// bits.
 #pragma once
 
 #include "step.h"
@@ -13,6 +14,8 @@ class ChooseTokens final : public Operation {
   void run(const Memory& memory, const Step& step, int task, int member) override;
 
  private:
+  int32_t choose(const Memory& memory, const Step& step, int task, int member, const float* logits);
+
   int logits_;
   int vocabulary_;
   struct PerMember {

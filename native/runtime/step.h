@@ -98,6 +98,18 @@ struct SamplingColumns {
   }
 };
 
+// Which output rows want log-probabilities, and where they go.
+struct LogProbabilityColumns {
+  const int32_t* num_entries;  // [num_outputs], 0 = none, else the row's token and num_entries - 1 most likely ones
+  // [num_outputs], the token of the row where it is known and nothing is chosen, else -1
+  const int32_t* known_tokens;
+  float* values;      // [num_outputs]
+  int32_t* ranks;     // [num_outputs]
+  int32_t* top_ids;   // [num_outputs, top_stride]
+  float* top_values;  // [num_outputs, top_stride]
+  int top_stride;
+};
+
 // The caller's arrays; see runtimes/protocol.py for what they hold.
 struct Step {
   int num_tokens = 0;
@@ -113,6 +125,7 @@ struct Step {
   const int32_t* row_sequences = nullptr;  // [num_tokens], derived by the interpreter
   const SamplingColumns* sampling = nullptr;
   int32_t* sampled_tokens = nullptr;
+  const LogProbabilityColumns* log_probabilities = nullptr;
   uint64_t* digests = nullptr;
 
   // Both: an output row may be asked for more than once.

@@ -353,6 +353,25 @@ void sampling_vectors(const KernelTable& kernels) {
   print("sample", digest);
 }
 
+void log_probability_vectors(const KernelTable& kernels) {
+  Generator generator(11);
+  Digest digest;
+  for (int vocabulary : {1, 15, 700, 1025, 5000}) {
+    const std::vector<float> logits = generator.normals(vocabulary, 4.0f);
+    for (int num_top : {0, 1, 20}) {
+      float value = 0.0f, top_values[20] = {};
+      int32_t rank = 0, top_ids[20] = {};
+      kernels.log_probabilities(logits.data(), vocabulary, generator.below(vocabulary), num_top,
+                                {&value, &rank, top_ids, top_values});
+      digest.add(value);
+      digest.add(uint32_t(rank));
+      for (int32_t id : top_ids) digest.add(uint32_t(id));
+      for (float top : top_values) digest.add(top);
+    }
+  }
+  print("log probabilities", digest);
+}
+
 void run_all(const KernelTable& kernels) {
   sixteen_bit_weights(kernels, WeightType::F16, "half");
   sixteen_bit_weights(kernels, WeightType::BF16, "bfloat");
@@ -368,6 +387,7 @@ void run_all(const KernelTable& kernels) {
     }
   }
   sampling_vectors(kernels);
+  log_probability_vectors(kernels);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ from numpy import float64
 from numpy.typing import NDArray
 
 from ferrum.core.arrays import ByteArray, FloatArray, Int32Array, Uint64Array
-from ferrum.runtimes.protocol import SamplingBatch
+from ferrum.runtimes.protocol import LogprobBatch, LogprobOutput, SamplingBatch
 
 class RowStepKind(Enum):
     EMBED = ...
@@ -89,6 +89,8 @@ class Runtime:
         tokens: Int32Array,
         mirostat_mu: NDArray[float64],
         digests: Uint64Array | None,
+        wanted: LogprobBatch | None = ...,
+        found: LogprobOutput | None = ...,
     ) -> bool: ...
     def copy_logits(self, out: FloatArray) -> None: ...
     def copy_block(self, source: int, target: int) -> None: ...
@@ -132,6 +134,17 @@ class kernels:  # noqa: N801 (a submodule)
         def choose(
             self, sampling: SamplingBatch, tokens: Int32Array, mirostat_mu: NDArray[float64]
         ) -> None: ...
+
+    @staticmethod
+    def log_probabilities(
+        kernel_set: str,
+        logits: FloatArray,
+        token: int,
+        value: FloatArray,
+        rank: Int32Array,
+        top_ids: Int32Array,
+        top_values: FloatArray,
+    ) -> bool: ...
 
 class measure:  # noqa: N801 (a submodule)
     class ReadBuffer:

@@ -7,8 +7,10 @@ import numpy as np
 from ferrum.assembly.stub_tokenizer import STUB_VOCABULARY_SIZE
 from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.block_store import BlockStore
-from ferrum.core.step import SampledToken, StepPlan, StepResult
+from ferrum.core.step import KnownTokens, ScoredTokens, StepPlan, StepResult
+from ferrum.execution.chosen_token import choose_with
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
+from ferrum.runtimes.exact_log_probabilities import row_logprobs
 from ferrum.sampling.sampler import MultinomialSampler, Sampler
 
 _CONTEXT_LENGTH = 2048
@@ -37,13 +39,17 @@ class StubExecutor:
         """Nothing can be wrong with zeros."""
 
     def execute(self, plan: StepPlan) -> StepResult:
-        return StepResult(
-            tuple(
-                SampledToken(part.request_id, self._sampler.choose(self._logits, choice))
-                for part in plan.parts
-                for choice in part.choices
-            )
+        tokens = (
+            choose_with(self._sampler, part.request_id, self._logits, choice)
+            for part in plan.parts
+            for choice in part.choices
         )
+        scored = (self._score(part.request_id, part.scored) for part in plan.parts if part.scored is not None)
+        return StepResult(tuple(tokens), tuple(scored))
+
+    def _score(self, request_id: str, known: KnownTokens) -> ScoredTokens:
+        rows = (row_logprobs(self._logits, token_id, known.num_top) for token_id in known.token_ids)
+        return ScoredTokens(request_id, tuple(rows))
 
     def abort(self) -> None:
         """A step ends at once anyway."""

@@ -121,7 +121,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class InferenceResult:
-    """A finished answer: its text, the ids behind it, and the seed that reproduces it."""
+    """A finished answer: its text, the ids behind it, and the seed that reproduces it.
+
+    ``stop_reason``: the caller's stop string or stop token that ended it; None for the model's own end and
+    for everything else, as vLLM reports it.
+    """
 
     request_id: str
     text: str
@@ -132,6 +136,7 @@ class InferenceResult:
     logit_digests: tuple[int, ...] = ()
     cache_explanation: CacheExplanation | None = None
     token_trace: TokenTrace | None = None
+    stop_reason: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ferrum.core.errors import InvalidRequest
 
 MAX_STOP_STRINGS = 32
+MAX_STOP_TOKEN_IDS = 256
 MAX_SEED = 2**63 - 1
 
 
@@ -23,6 +24,9 @@ class SamplingParams:
     seed         key of every draw; None = one is made and reported with the result
     stop         texts that end the answer; the answer ends just before the earliest one
     ignore_eos   end-of-sequence tokens do not end the answer and stay in the count (for benchmarks)
+    stop_token_ids  tokens that end the answer, as the model's own end tokens do; never shown
+    include_stop_str_in_output  the stop string, or the text of the token that ended the answer, is shown
+    skip_special_tokens  control tokens give no text; otherwise they are written out
 
     Raises InvalidRequest naming the parameter and its range.
     """
@@ -35,6 +39,9 @@ class SamplingParams:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -55,6 +62,19 @@ class SamplingParams:
             )
         if any(not text for text in self.stop):
             raise InvalidRequest("a stop string must not be empty", param="stop")
+        _require_token_ids("stop_token_ids", self.stop_token_ids)
+        for flag in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
+            if not isinstance(getattr(self, flag), bool):
+                raise InvalidRequest(f"must be true or false, not {getattr(self, flag)!r}", param=flag)
+
+
+def _require_token_ids(name: str, value: object) -> None:
+    if not isinstance(value, tuple | list):
+        raise InvalidRequest(f"must be a list of token ids, not {value!r}", param=name)
+    if len(value) > MAX_STOP_TOKEN_IDS:
+        raise InvalidRequest(f"at most {MAX_STOP_TOKEN_IDS} token ids, not {len(value)}", param=name)
+    for token_id in value:
+        _require_integer(name, token_id, 0, 2**31 - 1)
 
 
 def _require_integer(name: str, value: object, lowest: int, highest: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ferrum.core.logprobs import RowLogprobs
 from ferrum.core.token_rules import TokenMask, TokenRules
 
 
@@ -19,6 +20,8 @@ class SamplingInstruction:
     ``seed`` and ``position`` (index of the chosen token in prompt + output) key the draw, so that it does not
     depend on who else is in the step. Fields mean what they mean in SamplingParams. ``rules`` are all
     processors beyond these, None = there is none. Only tokens that ``mask`` allows exist for any of them.
+    ``logprobs``: how many of the most likely tokens are wanted beside the chosen one, with log-probabilities
+    over the whole vocabulary; None = none, not even its own.
     """
 
     temperature: float
@@ -29,6 +32,23 @@ class SamplingInstruction:
     position: int
     rules: TokenRules | None = None
     mask: TokenMask | None = None  # [ceil(vocabulary / 32)]; None = all are allowed
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTokens:
+    """Tokens that are not chosen but known, and whose log-probabilities are wanted.
+
+    ``num_top``: how many of the most likely ones in the place of each are wanted beside it.
+    """
+
+    token_ids: tuple[int, ...]
+    num_top: int
+
+    @property
+    def has_mirostat(self) -> bool:
+        """Whether the choice carries a state to the next one."""
+        return self.rules is not None and self.rules.settings.mirostat_tau > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +57,9 @@ class SequencePart:
 
     ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last
     position. One token is chosen after each of the last ``len(choices)`` tokens: none while the part does not
-    reach the end of the known tokens. ``state_slot`` is the sequence's recurrent state, where the engine
-    manages one.
+    reach the end of the known tokens. ``scored`` are the tokens that follow the first ones of the part, one
+    each, and none that a choice is made for. ``state_slot`` is the sequence's recurrent state, where the
+    engine manages one.
     """
 
     request_id: str
@@ -47,6 +68,12 @@ class SequencePart:
     block_table: tuple[int, ...]
     choices: tuple[SamplingInstruction, ...]
     state_slot: int | None = None
+    scored: KnownTokens | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        """Rows whose logits are needed."""
+        return len(self.choices) + (0 if self.scored is None else len(self.scored.token_ids))
 
     @property
     def is_decode(self) -> bool:
@@ -67,15 +94,32 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """The token chosen for ``request_id``; ``logit_digest`` hashes the logits' bits when digests are on."""
+    """The token chosen for ``request_id``; ``logit_digest`` hashes the logits' bits when digests are on.
+
+    ``logprobs`` is there where the instruction asked for it. ``mirostat_mu`` is the state of mirostat after
+    this token, for the rules of the next one; None without mirostat.
+    """
 
     request_id: str
     token_id: int
     logit_digest: int | None = None
+    logprobs: RowLogprobs | None = None
+    mirostat_mu: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredTokens:
+    """What a part wanted to know of its ``scored`` tokens, one row each, in their order."""
+
+    request_id: str
+    rows: tuple[RowLogprobs, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One SampledToken for each choice of each part, in the plan's order."""
+    """One SampledToken for each choice of each part, and one ScoredTokens for each part with some, in the
+    plan's order.
+    """
 
     tokens: tuple[SampledToken, ...]
+    scored: tuple[ScoredTokens, ...] = ()

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
@@ -45,9 +45,6 @@ _RETRY_S = 0.05
 class EngineTokenizer(PromptTokenizer, DecodingTokenizer, Protocol):
     """What the engine asks of a tokenizer: prompts to ids, ids to text, and which ids end an answer."""
 
-    @property
-    def eos_ids(self) -> Collection[int]: ...
-
 
 class ContinuousBatchEngine:
     """Runs many requests together, each with the same tokens it would get alone.
@@ -78,7 +75,6 @@ class ContinuousBatchEngine:
         self._resources = resources
         self._cache = cache
         self._clock = clock
-        self._end_ids = frozenset(tokenizer.eos_ids)
         self._metrics = EngineMetrics(self.status)
         self._observers = Observers((self._metrics, *observers))
         if self._observers.wants_details:
@@ -271,8 +267,10 @@ class ContinuousBatchEngine:
         self, request: InferenceRequest, spec: SequenceSpec, outlet: Outlet, submitted_at: float
     ) -> ActiveRequest:
         preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
-        decoder = StreamDecoder(self._tokenizer, preceding_ids)
-        output = RequestOutput(spec, self._end_ids, decoder, StopMatcher(request.sampling.stop))
+        decoder = StreamDecoder(
+            self._tokenizer, preceding_ids, shows_control_tokens=not request.sampling.skip_special_tokens
+        )
+        output = RequestOutput(spec, decoder, StopMatcher(spec.stops.texts))
         active = ActiveRequest(spec, output, outlet, submitted_at, request.prompt, request.timeout_s)
         self._steps.submit(active)
         return active

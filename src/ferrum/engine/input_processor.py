@@ -11,13 +11,14 @@ from ferrum.core.errors import ChatTemplateError, ContextLengthExceeded, Invalid
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt, TextPrompt
 from ferrum.core.sampling_params import MAX_SEED
 from ferrum.scheduling.sequence import SequenceSpec
+from ferrum.tokenization.stop_rules import StopTokenizer, resolve_stops
 
 ChatEncoder = Callable[[ChatPrompt], Sequence[int]]
 """Renders messages with the model's template and encodes them; raises ChatTemplateError or InvalidRequest."""
 
 
-class PromptTokenizer(Protocol):
-    """What the input side asks of a tokenizer."""
+class PromptTokenizer(StopTokenizer, Protocol):
+    """What the input side asks of a tokenizer: prompts to ids, and which ids end an answer."""
 
     def encode_prompt(self, text: str) -> list[int]: ...
 
@@ -45,8 +46,8 @@ class InputProcessor:
         """The request's tokens, budget and seed.
 
         An explicit max_tokens is never reduced; a missing one becomes what the context leaves. A missing seed
-        is drawn. Raises InvalidRequest (empty or unreadable prompt), ChatTemplateError,
-        ContextLengthExceeded.
+        is drawn. Raises InvalidRequest (empty or unreadable prompt, a stop token that is none),
+        ChatTemplateError, ContextLengthExceeded.
         """
         prompt_ids = tuple(self._encode(request.prompt))
         self._check_ids(prompt_ids)
@@ -63,6 +64,7 @@ class InputProcessor:
             wants_token_trace=request.wants_token_trace,
             priority=request.priority,
             tenant=request.tenant,
+            stops=resolve_stops(request.sampling, self._tokenizer, self._vocabulary_size),
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:

@@ -335,6 +335,9 @@ class StepLoop:
             request = self._active[token.request_id]
             try:
                 update = request.output.accept(token)
+            except FerrumError as error:
+                endings.append((request, "", error))
+                continue
             except Exception as error:
                 _log.exception("reading a token of %s failed", request.request_id)
                 endings.append((request, "", InternalError(f"token {token.token_id} has no text: {error!r}")))

@@ -25,17 +25,16 @@ class HeldSequence:
         self.token_ids: list[int] = []
         self.logits: FloatArray | None = None  # [vocabulary]
 
-    def can_go_on_with(self, token_ids: Sequence[int], start: int, num_choices: int) -> bool:
-        """Whether it holds all tokens before ``start``, and after them nothing but the first of these, and
-        none that lies behind the first of the choices.
+    def can_go_on_with(self, token_ids: Sequence[int], start: int, most_held: int) -> bool:
+        """Whether it holds all tokens before ``start``, and after them only the first of these, at most
+        ``most_held``.
         """
         held = self.token_ids[start:]
-        is_before_choices = len(held) <= len(token_ids) - max(0, num_choices - 1)
         return (
             self.cache is not None
             and len(self.token_ids) >= start
             and held == list(token_ids[: len(held)])
-            and is_before_choices
+            and len(held) <= most_held
         )
 
 

@@ -1,8 +1,8 @@
 """The choice of a token, spelled out in NumPy. The native sampler does the same arithmetic to the last bit.
 
 Weights are float32 with the project's one exp, sums are float64 and exact, and the draw comes from a
-counter-based generator: the token depends on logits and instruction alone. docs/sampling.md has the order of all
-processors and what each computes.
+counter-based generator: the token depends on logits and instruction alone. docs/sampling.md has the order of
+all processors and what each computes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TOP_CHOICES_PURPOSE: Final = 1  # of the draw that decides on XTC
 _BITS_PER_NAT: Final = 1.44269504088896340736
 
 Candidates = NDArray[np.intp]
-"""Token ids that may be chosen; where one of top_k, typical_p, top_p, XTC and mirostat is asked for, heaviest first
-and of equally heavy ones the lower id first; else by id.
+"""Token ids that may be chosen; where one of top_k, typical_p, top_p, XTC and mirostat is asked for, heaviest
+first and of equally heavy ones the lower id first; else by id.
 """
 
 
@@ -48,11 +48,11 @@ def choose(logits: FloatArray, sampling: SamplingInstruction) -> int:
 
 
 def choose_with_state(logits: FloatArray, sampling: SamplingInstruction) -> Choice:
-    """The choice from ``logits`` [vocabulary], finite float32. Tokens that the mask does not allow, and banned
-    ones, have no part in anything.
+    """The choice from ``logits`` [vocabulary], finite float32. Tokens that the mask does not allow, and
+    banned ones, have no part in anything.
 
-    Numbers are read as float32 (those of mirostat as float64). Greedy (ties: lowest id) when the temperature is
-    0 or no normal float32, so that its inverse is finite. Raises InternalError when nothing is allowed.
+    Numbers are read as float32 (those of mirostat as float64). Greedy (ties: lowest id) when the temperature
+    is 0 or no normal float32, so that its inverse is finite. Raises InternalError when nothing is allowed.
     """
     rules = sampling.rules or _NO_RULES
     settings = rules.settings

@@ -1,7 +1,7 @@
 """From logits to the weights that tokens are drawn by.
 
-A weight is a multiple of 2^-32 and at most 1, so that float64 sums of up to 2^21 of them are exact: NumPy may add
-them in any order, and so may the kernels.
+A weight is a multiple of 2^-32 and at most 1, so that float64 sums of up to 2^21 of them are exact: NumPy may
+add them in any order, and so may the kernels.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ferrum.core.token_rules import RuleSettings
 
 _GRID_STEP: Final = np.float32(2.0**-9)
 PRODUCT_STEPS: Final = 2.0**32
-"""Products of weights and logarithms are rounded to a multiple of one over this, so that they too add up exactly."""
+"""Products of weights and logarithms are rounded to multiples of one over this, to add up exactly too."""
 
 
 def weigh(logits: FloatArray, temperature: np.float32) -> FloatArray:
-    """exp((logit - largest) / temperature), rounded to a multiple of 2^-32: [vocabulary], the heaviest is 1."""
+    """exp((logit - largest) / temperature), rounded to a multiple of 2^-32: [vocabulary], the most is 1."""
     with np.errstate(over="ignore"):  # A distant logit at a tiny temperature is minus infinity: weight 0.
         weights = exp32((logits - logits.max()) * (np.float32(1.0) / temperature))
     return np.where(weights < _GRID_STEP, (weights + _GRID_STEP) - _GRID_STEP, weights)

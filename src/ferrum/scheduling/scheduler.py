@@ -139,7 +139,7 @@ class ContinuousBatchScheduler:
             self._note_computed(self._sequences[part.request_id], part)
         for token in tokens:
             sequence = self._sequences[token.request_id]
-            sequence.token_ids.append(token.token_id)
+            sequence.accept(token.token_id)
             self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST)
 
     def finish(self, request_id: str) -> None:

@@ -8,6 +8,8 @@ from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SamplingInstruction, SequencePart
+from ferrum.core.token_gate import TokenGate
+from ferrum.tokenization.stop_rules import StopRules
 
 _SEED_MASK = 2**64 - 1
 
@@ -19,7 +21,8 @@ class SequenceSpec:
     ``max_tokens`` is resolved (the context's remainder when the caller named none, then
     ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
-    evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest.
+    evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
+    ``gate``: which tokens may come, at the beginning of the answer.
     """
 
     request_id: str
@@ -33,6 +36,8 @@ class SequenceSpec:
     wants_token_trace: bool = False
     priority: int = 0
     tenant: str | None = None
+    stops: StopRules = field(default_factory=StopRules)
+    gate: TokenGate | None = None
 
 
 Rank = tuple[int, int]
@@ -50,6 +55,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "_gate",
         "_request",
         "cache_use",
         "max_total_tokens",
@@ -68,6 +74,7 @@ class Sequence:
         self, request: SequenceSpec, ticket: int, waiting_since: float, tenant: str | None = None
     ) -> None:
         self._request = request
+        self._gate = request.gate
         self.priority = request.priority
         self.tenant = tenant
         self.request_id = request.request_id
@@ -141,6 +148,12 @@ class Sequence:
             state_slot=self.state_slot,
         )
 
+    def accept(self, token_id: int) -> None:
+        """Takes a token that was chosen after all the known ones."""
+        self.token_ids.append(token_id)
+        if self._gate is not None:
+            self._gate = self._gate.after(token_id)
+
     def forget_computed(self) -> None:
         """Drops what the cache held; the tokens stay and are computed again."""
         self.num_computed_tokens = 0
@@ -155,4 +168,5 @@ class Sequence:
             min_p=sampling.min_p,
             seed=self._request.seed & _SEED_MASK,
             position=len(self.token_ids),
+            mask=None if self._gate is None else self._gate.mask,
         )

@@ -19,6 +19,12 @@ FINISH_WORDS = {
 }
 
 
+def end_fields(result: InferenceResult) -> dict[str, object]:
+    """Why a choice ended; ``stop_reason`` (vLLM's) is there when the caller's stop string or token did it."""
+    reason = {} if result.stop_reason is None else {"stop_reason": result.stop_reason}
+    return {"finish_reason": FINISH_WORDS[result.finish_reason], **reason}
+
+
 def usage_object(usages: Iterable[Usage]) -> dict[str, object]:
     """The summed token counts of all choices of one answer."""
     counted = list(usages)

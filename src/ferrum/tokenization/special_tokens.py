@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ferrum.core.errors import TokenizerError
 from ferrum.tokenization.metadata import TokenizerMetadata
@@ -81,6 +81,29 @@ def read_special_tokens(
         prompt_prefix=tuple(prefix),
         prompt_suffix=tuple(suffix),
     )
+
+
+def with_control_ends(vocabulary: Vocabulary) -> Vocabulary:
+    """The same, its ends of turns control tokens even where the file calls them user-defined, as some do.
+
+    Otherwise answers would not end, and a user's text could write one. "</s>" stays what it is: vocabularies
+    with HTML tags have it for struck-out text.
+    """
+    ends = [
+        token_id
+        for token_id in vocabulary.ids_of_type(TokenType.USER_DEFINED)
+        if is_end_of_turn(vocabulary.tokens[token_id])
+    ]
+    if not ends:
+        return vocabulary
+    types = vocabulary.types.copy()
+    types[ends] = TokenType.CONTROL
+    return replace(vocabulary, types=types)
+
+
+def is_end_of_turn(text: str) -> bool:
+    """Whether a token spelled so can mean nothing but the end, whatever its type."""
+    return text in END_OF_TURN_TEXTS and text != "</s>"
 
 
 def end_of_turn_ids(controls: dict[str, int]) -> frozenset[int]:

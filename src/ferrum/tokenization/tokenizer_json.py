@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 from ferrum.core.errors import TokenizerError
 from ferrum.tokenization.byte_alphabet import bytes_of_token
 from ferrum.tokenization.control_tokens import ControlToken, ControlTokens
-from ferrum.tokenization.special_tokens import SpecialTokens, end_of_turn_ids
+from ferrum.tokenization.special_tokens import SpecialTokens, end_of_turn_ids, is_end_of_turn
 from ferrum.tokenization.text_encoder import TextEncoder
 from ferrum.tokenization.tokenizer import Tokenizer, TokenizerParts
 
@@ -40,7 +40,8 @@ def tokenizer_from_json(path: Path) -> Tokenizer:
     controls = {
         added.content: ControlToken(added.content, token_id, added.lstrip, added.rstrip)
         for token_id, added in backend.get_added_tokens_decoder().items()
-        if added.special
+        # Some files forget to call the end of a turn special; answers would not end.
+        if added.special or is_end_of_turn(added.content)
     }
     added_ids = frozenset(backend.get_added_tokens_decoder())
     return Tokenizer(
