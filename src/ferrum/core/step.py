@@ -34,6 +34,11 @@ class SamplingInstruction:
     mask: TokenMask | None = None  # [ceil(vocabulary / 32)]; None = all are allowed
     logprobs: int | None = None
 
+    @property
+    def has_mirostat(self) -> bool:
+        """Whether the choice carries a state to the next one."""
+        return self.rules is not None and self.rules.settings.mirostat_tau > 0
+
 
 @dataclass(frozen=True, slots=True)
 class KnownTokens:
@@ -44,11 +49,6 @@ class KnownTokens:
 
     token_ids: tuple[int, ...]
     num_top: int
-
-    @property
-    def has_mirostat(self) -> bool:
-        """Whether the choice carries a state to the next one."""
-        return self.rules is not None and self.rules.settings.mirostat_tau > 0
 
 
 @dataclass(frozen=True, slots=True)
