@@ -34,6 +34,11 @@ class SamplingInstruction:
     mask: TokenMask | None = None  # [ceil(vocabulary / 32)]; None = all are allowed
     logprobs: int | None = None
 
+    @property
+    def has_mirostat(self) -> bool:
+        """Whether the choice carries a state to the next one."""
+        return self.rules is not None and self.rules.settings.mirostat_tau > 0
+
 
 @dataclass(frozen=True, slots=True)
 class KnownTokens:
@@ -93,20 +98,26 @@ class StepPlan:
 class SampledToken:
     """The token chosen for ``request_id``; ``logit_digest`` hashes the logits' bits when digests are on.
 
-    ``logprobs`` is there where the instruction asked for it.
+    ``logprobs`` is there where the instruction asked for it. ``mirostat_mu`` is the state of mirostat after
+    this token, for the rules of the next one; None without mirostat.
     """
 
     request_id: str
     token_id: int
     logit_digest: int | None = None
     logprobs: RowLogprobs | None = None
+    mirostat_mu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredTokens:
-    """What a part wanted to know of its ``scored`` tokens, one row each, in their order."""
+    """What a part wanted to know of its ``scored`` tokens, one row each, in their order.
+
+    The first of them follows the token at ``start_position``, the part's first.
+    """
 
     request_id: str
+    start_position: int
     rows: tuple[RowLogprobs, ...]
 
 

@@ -12,6 +12,8 @@ def choose_with(
     sampler: Sampler, request_id: str, logits: FloatArray, choice: SamplingInstruction
 ) -> SampledToken:
     """What ``sampler`` chooses from ``logits`` [vocabulary], with log-probabilities where they are wanted."""
-    token_id = sampler.choose(logits, choice)
+    chosen = sampler.choose(logits, choice)
+    token_id = chosen.token_id
     logprobs = None if choice.logprobs is None else row_logprobs(logits, token_id, choice.logprobs)
-    return SampledToken(request_id, token_id, logprobs=logprobs)
+    mu = chosen.mirostat_mu if choice.has_mirostat else None
+    return SampledToken(request_id, token_id, logprobs=logprobs, mirostat_mu=mu)
