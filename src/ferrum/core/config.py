@@ -33,7 +33,8 @@ class SchedulerConfig:
     active_decode_prefill_chunk most prompt tokens of all requests in a step that also decodes
     max_step_s                  seconds that a step may take for the sake of prompts, as predicted
     max_decode_stretch          how many times as long as without prompts a step that also decodes may take,
-                                as predicted: it bounds what prompts do to the gap between others' tokens
+                                as predicted: it bounds what prompts do to the gap between others' tokens,
+                                as it was before they came
     min_prefill_tokens          prompt tokens of the oldest request that a step computes whatever they cost,
                                 so that prompts always go on
     expected_output_tokens      KV room promised on admission to a request that names no max_tokens; if it
