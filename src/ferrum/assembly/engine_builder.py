@@ -229,6 +229,7 @@ class EngineBuilder:
             ),
             make_scheduler=self.registry.schedulers.get("continuous").create(components),
             observers=observers,
+            policies=self.registry.policies,
         )
 
     def _resource_overrides(self, config: EngineConfig) -> ResourceOverrides:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ferrum.core.completion_boundary import IMMEDIATE, CompletionBoundary
 from ferrum.core.errors import InvalidRequest
 
 MAX_STOP_STRINGS = 32
 MAX_STOP_TOKEN_IDS = 256
+MAX_CONTROL_TEXTS = 64
 MAX_SEED = 2**63 - 1
 
 
@@ -24,9 +26,12 @@ class SamplingParams:
     seed         key of every draw; None = one is made and reported with the result
     stop         texts that end the answer; the answer ends just before the earliest one
     ignore_eos   end-of-sequence tokens do not end the answer and stay in the count (for benchmarks)
-    stop_token_ids  tokens that end the answer, as the model's own end tokens do; never shown
+    stop_token_ids  tokens that end the answer, as the model's own end tokens do; not shown
     include_stop_str_in_output  the stop string, or the text of the token that ended the answer, is shown
     skip_special_tokens  control tokens give no text; otherwise they are written out
+    completion_boundary  how far the answer must have come before the model may end it
+    forbidden_first_texts  tokens spelled so may not come first; what is no single token here is passed over
+    control_texts  control tokens spelled so may be chosen under a strict token policy
 
     Raises InvalidRequest naming the parameter and its range.
     """
@@ -42,6 +47,9 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    completion_boundary: CompletionBoundary = IMMEDIATE
+    forbidden_first_texts: tuple[str, ...] = ()
+    control_texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -66,6 +74,19 @@ class SamplingParams:
         for flag in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
             if not isinstance(getattr(self, flag), bool):
                 raise InvalidRequest(f"must be true or false, not {getattr(self, flag)!r}", param=flag)
+        if not isinstance(self.completion_boundary, CompletionBoundary):
+            raise InvalidRequest(
+                f"must be a CompletionBoundary, not {self.completion_boundary!r}", param="completion_boundary"
+            )
+        for name in ("forbidden_first_texts", "control_texts"):
+            _require_texts(name, getattr(self, name))
+
+
+def _require_texts(name: str, value: object) -> None:
+    if not isinstance(value, tuple | list) or not all(isinstance(text, str) and text for text in value):
+        raise InvalidRequest("must be a list of texts that are not empty", param=name)
+    if len(value) > MAX_CONTROL_TEXTS:
+        raise InvalidRequest(f"at most {MAX_CONTROL_TEXTS} texts, not {len(value)}", param=name)
 
 
 def _require_token_ids(name: str, value: object) -> None:
