@@ -16,6 +16,7 @@ LAYERS = {
     "chat": 3,
     "sampling": 3,
     "completion_boundary": 3,
+    "constraints": 3,
     "scheduling": 4,
     "execution": 4,
     "engine": 5,

@@ -21,6 +21,7 @@ class StubExecutor:
     """Engine-managed: holds nothing for a request. Greedily it chooses token 0, else any token."""
 
     resource_authority = ResourceAuthority.ENGINE_MANAGED
+    keeps_same_tokens_law = True
     resolved_plan: ResolvedModelPlan | None = None
     block_store: BlockStore | None = None
     block_keeper: BlockKeeper | None = None

@@ -13,6 +13,7 @@ from ferrum.core.errors import InvalidConfig
 from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
+from ferrum.core.speculation_config import SpeculationConfig
 from ferrum.core.token_policy_level import TokenPolicyLevel
 
 _Config = TypeVar("_Config")
@@ -111,8 +112,7 @@ class EngineConfig:
     recurrent_state_max_slots
                            most sequences with a recurrent state at once, for an engine-managed executor of
                            such a model; None = as many as run
-    spec_draft             a draft model to speculate with; None = none
-    spec_n                 tokens that the draft proposes in each step
+    speculation            whether tokens are drafted, and how; see SpeculationConfig
     scheduler, kv_cache    see SchedulerConfig and KvCacheConfig
     evidence               what is written down of what the engine does; see EvidenceConfig
     """
@@ -129,10 +129,9 @@ class EngineConfig:
     prefix_cache: bool = True
     token_policy: TokenPolicyLevel = TokenPolicyLevel.VOCABULARY
     recurrent_state_max_slots: int | None = None
-    spec_draft: str | None = None
-    spec_n: int = 4
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     kv_cache: KvCacheConfig = field(default_factory=KvCacheConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
 
     def __post_init__(self) -> None:
@@ -146,9 +145,6 @@ class EngineConfig:
         _require_count("stream_buffer_chunks", self.stream_buffer_chunks)
         _require_count("tokenizer_threads", self.tokenizer_threads)
         _require_optional_count("recurrent_state_max_slots", self.recurrent_state_max_slots)
-        _require_count("spec_n", self.spec_n)
-        if self.spec_draft is not None and (not isinstance(self.spec_draft, str) or not self.spec_draft):
-            raise InvalidConfig("spec_draft", f"must name a model, not {self.spec_draft!r}")
         _require_number("shutdown_drain_s", self.shutdown_drain_s, 0.0, 86_400.0)
         _require_number("stall_after_s", self.stall_after_s, 1.0, 86_400.0)
         for name in ("logit_digests", "prefix_cache"):

@@ -14,7 +14,10 @@ FerrumError
 ├── InvalidRequest             the caller's request; the caller must change it
 │   ├── ContextLengthExceeded  prompt and output do not fit the context
 │   ├── ChatTemplateError      no template, or the template refused the messages
+│   ├── InvalidConstraint      a constraint on the answer that is wrong, or cannot be enforced
+│   ├── ConstraintTooComplex   a constraint that takes more time or memory than one request may
 │   └── DuplicateRequest       the id is active already
+├── BrokenConstraint           an answer that ended and is not what the constraint says
 ├── QueueFull                  bounded waiting queue; try later
 ├── DeadlineExceeded           the time a request gave itself passed before its first token
 ├── ResourceExhausted          a finite resource (KV blocks, slots, memory) ran out
@@ -160,12 +163,42 @@ class ChatTemplateError(InvalidRequest):
         super().__init__(problem, param="messages")
 
 
+class InvalidConstraint(InvalidRequest):
+    """What was said of the answer is wrong or cannot be enforced: ``keyword`` of the JSON Schema at
+    ``pointer`` (RFC 6901, "" = the whole schema), where it is a schema's.
+    """
+
+    def __init__(self, problem: str, keyword: str | None = None, pointer: str | None = None) -> None:
+        place = "" if pointer is None else f" at {pointer or 'the top of the schema'}"
+        subject = f"{keyword!r}{place} " if keyword is not None else f"{place.lstrip()}: " if place else ""
+        super().__init__(f"{subject}{problem}", param="constraint")
+        self.keyword = keyword
+        self.pointer = pointer
+
+
+class ConstraintTooComplex(InvalidRequest):
+    """Enforcing the constraint takes more than one request may: ``limit`` says of what."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"is too complex: {limit}; make it simpler", param="constraint")
+        self.limit = limit
+
+
 class DuplicateRequest(InvalidRequest):
     """A request with this id is active already."""
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"request {request_id!r} is already active", param="request_id")
         self.request_id = request_id
+
+
+class BrokenConstraint(FerrumError):
+    """The answer of ``request_id`` ended and is not what its constraint says; ``problem`` is the reason."""
+
+    def __init__(self, request_id: str, problem: str) -> None:
+        super().__init__(f"the answer of {request_id!r} does not fulfil its constraint: {problem}")
+        self.request_id = request_id
+        self.problem = problem
 
 
 class QueueFull(FerrumError):

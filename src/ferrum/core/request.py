@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ferrum.core.cache_use import CacheExplanation
+from ferrum.core.draft_use import DraftUse
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.token_trace import TokenTrace
@@ -137,6 +138,7 @@ class InferenceResult:
     cache_explanation: CacheExplanation | None = None
     token_trace: TokenTrace | None = None
     stop_reason: int | str | None = None
+    draft_use: DraftUse = field(default_factory=DraftUse)
 
 
 @dataclass(frozen=True, slots=True)

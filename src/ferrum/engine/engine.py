@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ferrum.core.config import EngineConfig
+from ferrum.core.drafting import Drafter
 from ferrum.core.errors import FerrumError, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
@@ -36,6 +37,7 @@ from ferrum.sampling.policy_cache import PolicyCache
 from ferrum.scheduling.request_slots import RequestSlots
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 from ferrum.scheduling.sequence import SequenceSpec
+from ferrum.scheduling.speculation import Speculation
 from ferrum.scheduling.step_pace import StepPace
 from ferrum.tokenization.stop_strings import StopMatcher
 from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
@@ -69,6 +71,7 @@ class ContinuousBatchEngine:
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
         policies: PolicyCache | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
@@ -92,13 +95,16 @@ class ContinuousBatchEngine:
             AnswerGates(tokenizer, policy),
         )
         plan = executor.resolved_plan
+        pace = StepPace(plan.work if plan else UNIFORM_WORK)
+        self._speculation = self._speculation_with(drafter, pace) if drafter is not None else None
         self._scheduler = make_scheduler(
             config.scheduler,
             cache,
             self._observers,
             clock,
             resources.sequence_states(executor),
-            StepPace(plan.work if plan else UNIFORM_WORK),
+            pace,
+            self._speculation,
         )
         self._steps = StepLoop(
             scheduler=self._scheduler,
@@ -108,6 +114,7 @@ class ContinuousBatchEngine:
             observers=self._observers,
             clock=clock,
             stall_after_s=config.stall_after_s,
+            speculation=self._speculation,
         )
         self._pins = PrefixPins(
             cache.prefix_cache, self._steps, self._inputs, lambda request: self.generate([request])[0]
@@ -242,6 +249,8 @@ class ContinuousBatchEngine:
             parts.callback(self._observers.close)
             if not self._steps.is_left_behind:
                 parts.callback(self._executor.close)
+                if self._speculation is not None:
+                    parts.callback(self._speculation.close)
                 parts.callback(self._pins.close)
             parts.callback(self._workers.shutdown)
 
@@ -302,6 +311,11 @@ class ContinuousBatchEngine:
     def _mailbox(self) -> LoopMailbox:
         loop = asyncio.get_running_loop()
         return self._mailboxes.setdefault(loop, LoopMailbox(loop, self._steps.cancel_outlet))
+
+    def _speculation_with(self, drafter: Drafter, pace: StepPace) -> Speculation:
+        speculation = self._config.speculation
+        most_rows = speculation.draft_rows(self._config.scheduler.max_running_requests)
+        return Speculation(drafter, pace, speculation.request_tokens, most_rows)
 
     def _token_capacity(self) -> int:
         limits = [self._executor.capacity.context_length, self._cache.num_blocks * self._cache.block_tokens]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ferrum.core.cache_use import CacheUse
+from ferrum.core.draft_use import DraftUse
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken
 from ferrum.core.token_gate import pass_through
@@ -70,8 +71,12 @@ class RequestOutput:
         self._stop_reason = update.stop_reason
         return update
 
-    def result(self, reason: FinishReason, cache_use: CacheUse = CacheUse()) -> InferenceResult:
-        """The answer so far; ``cache_use``: what of the prompt was not computed."""
+    def result(
+        self, reason: FinishReason, cache_use: CacheUse = CacheUse(), draft_use: DraftUse = DraftUse()
+    ) -> InferenceResult:
+        """The answer so far; ``cache_use``: what of the prompt was not computed, ``draft_use``: what became
+        of tokens that were drafted.
+        """
         return InferenceResult(
             request_id=self._spec.request_id,
             text="".join(self._pieces),
@@ -81,6 +86,7 @@ class RequestOutput:
             seed=self._spec.seed,
             logit_digests=tuple(self._digests),
             cache_explanation=cache_use.explanation,
+            draft_use=draft_use,
             token_trace=self._trace() if self._spec.wants_token_trace else None,
             stop_reason=self._stop_reason,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ferrum.core.errors import FerrumError, InternalError
 from ferrum.core.events import Observers, StepFailed
@@ -19,8 +19,8 @@ _log = logging.getLogger("ferrum.engine")
 class StepOutcome:
     """The parts that were computed with the tokens chosen for them, and the requests that failed.
 
-    A part in neither was given up (an aborted step) and is planned again. ``is_whole``: one step computed
-    all.
+    Tokens behind a wrong draft are not among them: they follow what nobody chose. A part in neither was given
+    up (an aborted step) and is planned again. ``is_whole``: one step computed all.
     """
 
     parts: tuple[SequencePart, ...]
@@ -31,7 +31,8 @@ class StepOutcome:
 
 class StepRunner:
     """Calls the executor. A step that raises is repeated part by part: since no result depends on who shares
-    a step, the healthy parts come out the same, and only those that raise alone are failed.
+    a step, the healthy parts come out the same, and only those that raise alone, and without the tokens that
+    were drafted for them, are failed: a guess must not cost an answer.
     """
 
     def __init__(self, executor: Executor, observers: Observers) -> None:
@@ -50,12 +51,12 @@ class StepRunner:
             return outcome
 
     def _run_one_by_one(self, plan: StepPlan, error: Exception) -> StepOutcome:
-        if len(plan.parts) == 1:
+        if len(plan.parts) == 1 and not plan.parts[0].num_drafts:
             return StepOutcome((), (), {plan.parts[0].request_id: _as_failure(error)})
         parts: list[SequencePart] = []
         tokens: list[SampledToken] = []
         failures: dict[str, FerrumError] = {}
-        for part in plan.parts:
+        for part in map(_without_drafts, plan.parts):
             try:
                 tokens += self._execute(StepPlan((part,)))
                 parts.append(part)
@@ -68,7 +69,7 @@ class StepRunner:
     def _execute(self, plan: StepPlan) -> tuple[SampledToken, ...]:
         result = self._executor.execute(plan)
         _check_answers(plan, result)
-        return result.tokens
+        return _without_wrong_drafts(plan, result.tokens)
 
 
 def _check_answers(plan: StepPlan, result: StepResult) -> None:
@@ -78,6 +79,30 @@ def _check_answers(plan: StepPlan, result: StepResult) -> None:
         raise InternalError(
             f"the executor was asked to choose tokens for {asked} and answered for {answered}"
         )
+
+
+def _without_wrong_drafts(plan: StepPlan, tokens: tuple[SampledToken, ...]) -> tuple[SampledToken, ...]:
+    """A token counts when every draft before it is the token that was chosen in its place."""
+    if not any(part.num_drafts for part in plan.parts):
+        return tokens
+    kept: list[SampledToken] = []
+    row = 0
+    for part in plan.parts:
+        chosen = tokens[row : row + len(part.choices)]
+        row += len(part.choices)
+        drafts = part.token_ids[len(part.token_ids) - part.num_drafts :]
+        num_right = 0
+        while num_right < len(drafts) and drafts[num_right] == chosen[num_right].token_id:
+            num_right += 1
+        kept += chosen[: num_right + 1] if drafts else chosen
+    return tuple(kept)
+
+
+def _without_drafts(part: SequencePart) -> SequencePart:
+    if not part.num_drafts:
+        return part
+    num_known = len(part.token_ids) - part.num_drafts
+    return replace(part, token_ids=part.token_ids[:num_known], choices=part.choices[:1], num_drafts=0)
 
 
 def _as_failure(error: Exception) -> FerrumError:

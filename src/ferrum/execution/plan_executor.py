@@ -48,6 +48,7 @@ class PlanExecutor:
         self._batches = BatchBuilder()
         self._is_closed = False
         self.resolved_plan = resolved_plan
+        self.keeps_same_tokens_law = runtime.keeps_same_tokens_law
         self.block_store: BlockStore | None = runtime
         self.capacity = ExecutorCapacity(
             num_blocks=runtime.num_blocks,

@@ -39,6 +39,7 @@ class TransformersExecutor:
     """
 
     resource_authority = ResourceAuthority.ENGINE_MANAGED
+    keeps_same_tokens_law = False
     resolved_plan: ResolvedModelPlan | None = None
     block_store: BlockStore | None = None
 

@@ -91,6 +91,7 @@ class ScriptedExecutor:
     """
 
     block_keeper: BlockKeeper | None = None
+    keeps_same_tokens_law = True
 
     def __init__(
         self,
