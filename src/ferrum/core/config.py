@@ -36,6 +36,8 @@ class SchedulerConfig:
     max_step_s                  seconds that a step may take for the sake of prompts, as predicted
     max_decode_stretch          how many times as long as without prompts a step that also decodes may take,
                                 as predicted: it bounds what prompts do to the gap between others' tokens
+    max_scored_tokens           most prompt tokens whose log-probabilities one step finds; each takes room for
+                                a row of logits, as long as the vocabulary
     min_prefill_tokens          prompt tokens of the oldest request that a step computes whatever they cost,
                                 so that prompts always go on
     expected_output_tokens      KV room promised on admission to a request that names no max_tokens; if it
@@ -55,6 +57,7 @@ class SchedulerConfig:
     active_decode_prefill_chunk: int = 256
     max_step_s: float = 0.25
     max_decode_stretch: float = 4.0
+    max_scored_tokens: int = 32
     min_prefill_tokens: int = 4
     expected_output_tokens: int = 256
     prefix_rendezvous_max_wait_ms: int = 10_000

@@ -24,6 +24,7 @@ from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
 from ferrum.engine.engine_resources import EngineResources
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
+from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.engine.metrics import EngineMetrics
 from ferrum.engine.output_processor import RequestOutput
 from ferrum.engine.prefix_pins import PrefixPins
@@ -284,14 +285,26 @@ class ContinuousBatchEngine:
     def _submit(
         self, request: InferenceRequest, spec: SequenceSpec, outlet: Outlet, submitted_at: float
     ) -> ActiveRequest:
-        preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
-        decoder = StreamDecoder(
-            self._tokenizer, preceding_ids, shows_control_tokens=not request.sampling.skip_special_tokens
+        output = RequestOutput(
+            spec,
+            self._decoder(request, spec),
+            StopMatcher(spec.stops.texts),
+            self._logprob_trail(request, spec),
         )
-        output = RequestOutput(spec, decoder, StopMatcher(spec.stops.texts))
         active = ActiveRequest(spec, output, outlet, submitted_at, request.prompt, request.timeout_s)
         self._steps.submit(active)
         return active
+
+    def _decoder(self, request: InferenceRequest, spec: SequenceSpec) -> StreamDecoder:
+        preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
+        return StreamDecoder(
+            self._tokenizer, preceding_ids, shows_control_tokens=not request.sampling.skip_special_tokens
+        )
+
+    def _logprob_trail(self, request: InferenceRequest, spec: SequenceSpec) -> LogprobTrail | None:
+        if spec.logprobs is None and spec.prompt_logprobs is None:
+            return None
+        return LogprobTrail(spec, self._tokenizer, self._decoder(request, spec))
 
     def _start_when_there_is_room(
         self,
