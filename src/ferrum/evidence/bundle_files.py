@@ -121,6 +121,9 @@ def _plain_sampling(record: RequestRecord) -> dict[str, Any]:
         "min_p": sampling.min_p,
         "seed": record.result.seed,
         "ignore_eos": sampling.ignore_eos,
+        "stop_token_ids": list(sampling.stop_token_ids),
+        "include_stop_str_in_output": sampling.include_stop_str_in_output,
+        "skip_special_tokens": sampling.skip_special_tokens,
     }
 
 

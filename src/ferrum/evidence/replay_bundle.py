@@ -120,6 +120,8 @@ def _token_ids(path: Path, name: str, contents: Mapping[str, Any]) -> tuple[int,
 
 def _sampling(content: Mapping[str, Any]) -> SamplingParams:
     kept = {name: value for name, value in content.items() if name not in ("request_id", "stop")}
+    if isinstance(kept.get("stop_token_ids"), list):
+        kept["stop_token_ids"] = tuple(kept["stop_token_ids"])
     return SamplingParams(**kept)
 
 

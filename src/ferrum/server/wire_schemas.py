@@ -25,8 +25,9 @@ class StreamOptions(BaseModel):
 
 
 class GenerationBody(BaseModel):
-    """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``cache_salt`` (vLLM's
-    names), ``priority`` (vLLM's too), ``timeout_s``, ``explain_cache`` and ``token_trace`` extend OpenAI's.
+    """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``stop_token_ids``,
+    ``include_stop_str_in_output``, ``skip_special_tokens``, ``cache_salt`` (vLLM's names), ``priority``
+    (vLLM's too), ``timeout_s``, ``explain_cache`` and ``token_trace`` extend OpenAI's.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -42,6 +43,9 @@ class GenerationBody(BaseModel):
     seed: int | None = None
     stop: Annotated[list[str] | None, BeforeValidator(_string_as_list)] = None
     ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
     cache_salt: str | None = None
     explain_cache: bool | None = None
     token_trace: bool | None = None

@@ -25,6 +25,17 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
         seed=body.seed if body.seed is not None else defaults.seed,
         stop=tuple(body.stop) if body.stop is not None else defaults.stop,
         ignore_eos=body.ignore_eos if body.ignore_eos is not None else defaults.ignore_eos,
+        stop_token_ids=(
+            tuple(body.stop_token_ids) if body.stop_token_ids is not None else defaults.stop_token_ids
+        ),
+        include_stop_str_in_output=(
+            body.include_stop_str_in_output
+            if body.include_stop_str_in_output is not None
+            else defaults.include_stop_str_in_output
+        ),
+        skip_special_tokens=(
+            body.skip_special_tokens if body.skip_special_tokens is not None else defaults.skip_special_tokens
+        ),
     )
 
 

@@ -43,7 +43,7 @@ class PacedDriver(SchedulerDriver):
         if decodes:
             self.stretches.append(seconds / self._machine.seconds(decodes))
         self.scheduler.learn(plan.parts, seconds)
-        tokens = [SampledToken(part.request_id, 1) for part in plan.parts if part.sampling is not None]
+        tokens = [SampledToken(part.request_id, 1) for part in plan.parts if part.choices]
         self.take(plan.parts, tokens)
         return plan
 
@@ -111,7 +111,7 @@ def test_a_prompt_alone_does_not_pay_twice_for_what_its_chunk_reads_once() -> No
     """Half a step's time is kept for the oldest prompt, which then grows its chunk by the other half."""
     config, pace = SchedulerConfig(min_prefill_tokens=1), StepPace(WORK)
     decodes = [_decode(f"decode{number}", depth=500) for number in range(8)]
-    prompt = SequencePart("prompt", (1,) * 100, 6900, (), None)
+    prompt = SequencePart("prompt", (1,) * 100, 6900, (), ())
     machine = SimulatedMachine()
     for parts in (decodes, [prompt]) * 50:
         pace.learn(parts, machine.seconds(parts))
@@ -124,7 +124,7 @@ def test_a_prompt_alone_does_not_pay_twice_for_what_its_chunk_reads_once() -> No
 
 def _decode(request_id: str, depth: int) -> SequencePart:
     instruction = SamplingInstruction(0.0, 0, 1.0, 0.0, seed=0, position=depth + 1)
-    return SequencePart(request_id, (1,), depth, (), instruction)
+    return SequencePart(request_id, (1,), depth, (), (instruction,))
 
 
 @pytest.mark.parametrize("slowness", [0.1, 1.0, 8.0])
