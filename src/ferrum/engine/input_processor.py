@@ -10,6 +10,7 @@ from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.errors import ChatTemplateError, ContextLengthExceeded, InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt, TextPrompt
 from ferrum.core.sampling_params import MAX_SEED
+from ferrum.sampling.request_rules import RuleTokenizer, begin_rules, request_gate
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.tokenization.stop_rules import StopTokenizer, resolve_stops
 
@@ -17,7 +18,7 @@ ChatEncoder = Callable[[ChatPrompt], Sequence[int]]
 """Renders messages with the model's template and encodes them; raises ChatTemplateError or InvalidRequest."""
 
 
-class PromptTokenizer(StopTokenizer, Protocol):
+class PromptTokenizer(StopTokenizer, RuleTokenizer, Protocol):
     """What the input side asks of a tokenizer: prompts to ids, and which ids end an answer."""
 
     def encode_prompt(self, text: str) -> list[int]: ...
@@ -52,6 +53,7 @@ class InputProcessor:
         prompt_ids = tuple(self._encode(request.prompt))
         self._check_ids(prompt_ids)
         seed = request.sampling.seed
+        stops = resolve_stops(request.sampling, self._tokenizer, self._vocabulary_size)
         return SequenceSpec(
             request_id=request.request_id,
             prompt_ids=prompt_ids,
@@ -64,7 +66,9 @@ class InputProcessor:
             wants_token_trace=request.wants_token_trace,
             priority=request.priority,
             tenant=request.tenant,
-            stops=resolve_stops(request.sampling, self._tokenizer, self._vocabulary_size),
+            stops=stops,
+            gate=request_gate(request.sampling, stops, self._tokenizer, self._vocabulary_size),
+            rules=begin_rules(request.sampling, prompt_ids, self._tokenizer, self._vocabulary_size),
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
