@@ -189,8 +189,11 @@ def _native_runtime(
 
 
 def _step_limits(sizes: Sizes, config: EngineConfig) -> StepLimits:
-    """Arenas for the largest step the scheduler writes: logits of every running request, and after drafts."""
-    return StepLimits(sizes.batch_tokens, sizes.sequences + config.speculation.draft_rows(sizes.sequences))
+    """Arenas for the largest step the scheduler writes: logits of every running request, after drafts, and of
+    prompt tokens whose log-probabilities are wanted.
+    """
+    num_extra = config.speculation.draft_rows(sizes.sequences) + config.scheduler.max_scored_tokens
+    return StepLimits(sizes.batch_tokens, sizes.sequences + num_extra)
 
 
 def chat_template_of(tokenizer: Tokenizer, source: str | None) -> ChatTemplate | None:

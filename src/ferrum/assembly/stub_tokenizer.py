@@ -12,6 +12,8 @@ class StubTokenizer:
 
     eos_ids: Collection[int] = ()
     control_ids: Collection[int] = ()
+    role_ids: Collection[int] = ()
+    unused_ids: Collection[int] = ()
     # Words are joined by the space before each one, which is dropped before the first.
     has_dummy_prefix = True
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ferrum.core.completion_boundary import IMMEDIATE, CompletionBoundary
 from ferrum.core.errors import InvalidRequest
+from ferrum.core.logprobs import MAX_TOP_LOGPROBS
 from ferrum.core.parameter_checks import (
     require_flag,
     require_integer,
@@ -17,6 +19,7 @@ from ferrum.core.parameter_checks import (
 
 MAX_STOP_STRINGS = 32
 MAX_STOP_TOKEN_IDS = 256
+MAX_CONTROL_TEXTS = 64
 MAX_SEED = 2**63 - 1
 MAX_LOGIT_BIASES = 1024
 MAX_ALLOWED_TOKEN_IDS = 2**20
@@ -28,7 +31,7 @@ MAX_SEQUENCE_BREAKERS = 32
 class SamplingParams:
     """How a request's tokens are chosen and when it ends. Frozen; validated when built.
 
-    max_tokens   most tokens to generate; None = whatever the context leaves
+    max_tokens   most tokens to generate; None = whatever the context leaves, 0 = only the prompt is computed
     temperature  0 = greedy (ties: lowest id)
     top_k        keep the k most likely tokens; 0 = all
     top_p        keep the smallest set of most likely tokens whose probability reaches this; 1 = all
@@ -36,9 +39,17 @@ class SamplingParams:
     seed         key of every draw; None = one is made and reported with the result
     stop         texts that end the answer; the answer ends just before the earliest one
     ignore_eos   end-of-sequence tokens do not end the answer and stay in the count (for benchmarks)
-    stop_token_ids  tokens that end the answer, as the model's own end tokens do; never shown
+    stop_token_ids  tokens that end the answer, as the model's own end tokens do; not shown
     include_stop_str_in_output  the stop string, or the text of the token that ended the answer, is shown
     skip_special_tokens  control tokens give no text; otherwise they are written out
+    completion_boundary  how far the answer must have come before the model may end it
+    forbidden_first_texts  tokens spelled so may not come first; what is no single token here is passed over
+    control_texts  control tokens spelled so may be chosen under a strict token policy
+    logprobs     log-probabilities of the generated tokens, and of this many of the most likely ones in the
+                 place of each, up to 20; 0 = of the tokens alone, None = none. They are of the model's own
+                 distribution: nothing that is said here of the choice of tokens has a part in them
+    prompt_logprobs  the same for the prompt's tokens
+    echo         the answer's text begins with the prompt's, and with ``logprobs`` its tokens do, too
     repetition_penalty  divides logits above 0 of tokens in prompt or answer, multiplies others; 1 = none
     presence_penalty    taken off the logits of tokens that the answer has already
     frequency_penalty   taken off for each time that the answer has them
@@ -75,6 +86,12 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    completion_boundary: CompletionBoundary = IMMEDIATE
+    forbidden_first_texts: tuple[str, ...] = ()
+    control_texts: tuple[str, ...] = ()
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    echo: bool = False
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
@@ -100,7 +117,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
-            require_integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
+            require_integer("max_tokens", self.max_tokens, 0, 2**31 - 1)
         require_number("temperature", self.temperature, 0.0, 100.0)
         require_integer("top_k", self.top_k, 0, 2**31 - 1)
         require_number_above("top_p", self.top_p, 0.0, 1.0)
@@ -109,8 +126,17 @@ class SamplingParams:
             require_integer("seed", self.seed, -(2**63), MAX_SEED)
         require_texts("stop", self.stop, MAX_STOP_STRINGS, "stop string")
         require_token_ids("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
-        for flag in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), 0, MAX_TOP_LOGPROBS)
+        for flag in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "echo"):
             require_flag(flag, getattr(self, flag))
+        if not isinstance(self.completion_boundary, CompletionBoundary):
+            raise InvalidRequest(
+                f"must be a CompletionBoundary, not {self.completion_boundary!r}", param="completion_boundary"
+            )
+        for name in ("forbidden_first_texts", "control_texts"):
+            require_texts(name, getattr(self, name), MAX_CONTROL_TEXTS, "text")
         self._check_penalties()
         self._check_limits()
         self._check_tokens()

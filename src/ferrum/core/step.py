@@ -111,9 +111,13 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class ScoredTokens:
-    """What a part wanted to know of its ``scored`` tokens, one row each, in their order."""
+    """What a part wanted to know of its ``scored`` tokens, one row each, in their order.
+
+    The first of them follows the token at ``start_position``, the part's first.
+    """
 
     request_id: str
+    start_position: int
     rows: tuple[RowLogprobs, ...]
 
 

@@ -8,9 +8,11 @@ from typing import Protocol
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
 from ferrum.core.request import FinishReason, InferenceResult, Usage
-from ferrum.core.step import SampledToken
+from ferrum.core.step import SampledToken, ScoredTokens
 from ferrum.core.token_gate import pass_through
 from ferrum.core.token_trace import TokenTrace, trace_tokens
+from ferrum.engine.delta import Delta
+from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.tokenization.stop_strings import MatchResult, StopMatcher
 
@@ -40,7 +42,13 @@ class RequestOutput:
     Text of all updates joined is the result's text, so a stream and a whole answer agree.
     """
 
-    def __init__(self, spec: SequenceSpec, decoder: TokenDecoder, stops: StopMatcher) -> None:
+    def __init__(
+        self,
+        spec: SequenceSpec,
+        decoder: TokenDecoder,
+        stops: StopMatcher,
+        trail: LogprobTrail | None = None,
+    ) -> None:
         self._spec = spec
         self._rules = spec.stops
         self._gate = spec.gate
@@ -48,7 +56,9 @@ class RequestOutput:
         self._stops = stops
         self._token_ids: list[int] = []
         self._digests: list[int] = []
-        self._pieces: list[str] = []
+        self._trail = trail
+        self._echo = spec.prompt_text.text if spec.sampling.echo and spec.prompt_text is not None else ""
+        self._pieces: list[str] = [self._echo]
         self._stop_reason: int | str | None = None
 
     @property
@@ -61,15 +71,30 @@ class RequestOutput:
         A stop string that is complete in the text before a stop or end token goes before both. Raises
         ForbiddenToken and MalformedAnswer for a token that the request's gate does not take.
         """
+        if self._spec.max_tokens == 0:
+            return self._flush("", FinishReason.LENGTH)  # The token was chosen, but nobody asked for one.
         if self._gate is not None:
             self._gate = pass_through(self._gate, token.token_id)
         self._token_ids.append(token.token_id)
         if token.logit_digest is not None:
             self._digests.append(token.logit_digest)
+        if self._trail is not None:
+            self._trail.add(token)
         update = self._read(token.token_id)
         self._pieces.append(update.text)
         self._stop_reason = update.stop_reason
         return update
+
+    def accept_prompt(self, scored: ScoredTokens) -> None:
+        """What was found of the prompt's tokens."""
+        assert self._trail is not None
+        self._trail.add_prompt(scored)
+
+    def delta(self, text: str) -> Delta:
+        """``text``, which may be shown now, with what belongs to it and was not shown before."""
+        if self._echo:
+            text, self._echo = self._echo + text, ""
+        return Delta(text) if self._trail is None else Delta(text, self._trail.take())
 
     def result(
         self, reason: FinishReason, cache_use: CacheUse = CacheUse(), draft_use: DraftUse = DraftUse()
@@ -89,6 +114,8 @@ class RequestOutput:
             draft_use=draft_use,
             token_trace=self._trace() if self._spec.wants_token_trace else None,
             stop_reason=self._stop_reason,
+            logprobs=self._trail.answer if self._trail is not None else None,
+            prompt_logprobs=self._trail.prompt if self._trail is not None else None,
         )
 
     def _trace(self) -> TokenTrace:

@@ -18,6 +18,7 @@ from ferrum.core.step import SampledToken, StepPlan
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.deadlines import Deadlines
 from ferrum.engine.delivery import End, Outlet, PostOffice
+from ferrum.engine.delta import NOTHING
 from ferrum.engine.engine_news import EngineNews, StepTimes
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepOutcome, StepRunner
@@ -234,7 +235,7 @@ class StepLoop:
         self._news.engine_failed(str(error), len(requests))
         post_office = PostOffice()
         for request in requests:
-            post_office.post(request.outlet, "", error)
+            post_office.post(request.outlet, NOTHING, error)
         post_office.flush()
 
     def _cancel_all(self) -> None:
@@ -345,6 +346,8 @@ class StepLoop:
         endings: list[_Ending] = [
             (self._active[request_id], "", error) for request_id, error in outcome.failures.items()
         ]
+        for scored in outcome.scored:
+            self._active[scored.request_id].output.accept_prompt(scored)
         tokens: list[SampledToken] = []
         ended: set[str] = set()
         for token in outcome.tokens:
@@ -368,7 +371,7 @@ class StepLoop:
                 ended.add(request.request_id)
                 endings.append((request, update.text, update.finish_reason))
             elif update.text and request.outlet.shows_text:
-                self._post_office.post(request.outlet, update.text, None)
+                self._post_office.post(request.outlet, request.output.delta(update.text), None)
         self._news.tokens_chosen(self._active[token.request_id] for token in tokens)
         return tokens, endings
 
@@ -393,7 +396,8 @@ class StepLoop:
         finally:
             # Whatever is wrong with our books, nobody may wait for an answer that will not come.
             self._news.request_ended(request, end)
-            self._post_office.post(request.outlet, text, end)
+            delta = NOTHING if isinstance(end, FerrumError) else request.output.delta(text)
+            self._post_office.post(request.outlet, delta, end)
             self._news.request_recorded(request, end)
 
     def _fail_all(self, error: FerrumError) -> None:
@@ -415,7 +419,7 @@ class StepLoop:
                     self._end(request, "", answer)
                 except Exception:
                     _log.exception("%s could not be ended in order", request.request_id)
-                    self._post_office.post(request.outlet, "", answer)
+                    self._post_office.post(request.outlet, NOTHING, answer)
         self._stall_watch.close()
         self._post_office.flush()
         self._news.engine_failed(str(answer), len(requests))

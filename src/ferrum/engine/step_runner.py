@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ferrum.core.errors import FerrumError, InternalError
 from ferrum.core.events import Observers, StepFailed
-from ferrum.core.step import SampledToken, SequencePart, StepPlan, StepResult
+from ferrum.core.step import SampledToken, ScoredTokens, SequencePart, StepPlan, StepResult
 from ferrum.execution.executor import Executor
 from ferrum.runtimes.protocol import StepAborted
 
@@ -25,6 +25,7 @@ class StepOutcome:
 
     parts: tuple[SequencePart, ...]
     tokens: tuple[SampledToken, ...]
+    scored: tuple[ScoredTokens, ...] = ()
     failures: Mapping[str, FerrumError] = field(default_factory=dict)
     is_whole: bool = False
 
@@ -41,7 +42,9 @@ class StepRunner:
 
     def run(self, plan: StepPlan) -> StepOutcome:
         try:
-            return StepOutcome(plan.parts, self._execute(plan), is_whole=True)
+            scored: list[ScoredTokens] = []
+            tokens = self._execute(plan, scored)
+            return StepOutcome(plan.parts, tokens, tuple(scored), is_whole=True)
         except StepAborted:
             return StepOutcome((), ())
         except Exception as error:
@@ -52,23 +55,26 @@ class StepRunner:
 
     def _run_one_by_one(self, plan: StepPlan, error: Exception) -> StepOutcome:
         if len(plan.parts) == 1 and not plan.parts[0].num_drafts:
-            return StepOutcome((), (), {plan.parts[0].request_id: _as_failure(error)})
+            return StepOutcome((), (), failures={plan.parts[0].request_id: _as_failure(error)})
         parts: list[SequencePart] = []
         tokens: list[SampledToken] = []
+        scored: list[ScoredTokens] = []
         failures: dict[str, FerrumError] = {}
         for part in map(_without_drafts, plan.parts):
             try:
-                tokens += self._execute(StepPlan((part,)))
+                tokens += self._execute(StepPlan((part,)), scored)
                 parts.append(part)
             except StepAborted:
                 break
             except Exception as own_error:
                 failures[part.request_id] = _as_failure(own_error)
-        return StepOutcome(tuple(parts), tuple(tokens), failures)
+        return StepOutcome(tuple(parts), tuple(tokens), tuple(scored), failures)
 
-    def _execute(self, plan: StepPlan) -> tuple[SampledToken, ...]:
+    def _execute(self, plan: StepPlan, scored: list[ScoredTokens]) -> tuple[SampledToken, ...]:
+        """The chosen tokens; those that were scored are added to ``scored``."""
         result = self._executor.execute(plan)
         _check_answers(plan, result)
+        scored += result.scored
         return _without_wrong_drafts(plan, result.tokens)
 
 
@@ -79,6 +85,10 @@ def _check_answers(plan: StepPlan, result: StepResult) -> None:
         raise InternalError(
             f"the executor was asked to choose tokens for {asked} and answered for {answered}"
         )
+    wanted = [(part.request_id, len(part.scored.token_ids)) for part in plan.parts if part.scored is not None]
+    found = [(scored.request_id, len(scored.rows)) for scored in result.scored]
+    if wanted != found:
+        raise InternalError(f"the executor was asked to score tokens for {wanted} and answered for {found}")
 
 
 def _without_wrong_drafts(plan: StepPlan, tokens: tuple[SampledToken, ...]) -> tuple[SampledToken, ...]:

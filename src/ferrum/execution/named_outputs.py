@@ -27,7 +27,7 @@ def name_outputs(plan: StepPlan, output: StepOutput) -> StepResult:
             num_top = part.scored.num_top
             ends = row + len(part.scored.token_ids)
             found = tuple(rows.read(each, num_top) for each in range(row, ends))
-            scored.append(ScoredTokens(part.request_id, found))
+            scored.append(ScoredTokens(part.request_id, part.start_position, found))
             row = ends
         for choice in part.choices:
             logprobs = None if rows is None or choice.logprobs is None else rows.read(row, choice.logprobs)

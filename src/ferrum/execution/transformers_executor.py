@@ -78,7 +78,9 @@ class TransformersExecutor:
         for part in plan.parts:
             held = self._held(part)
             if part.scored is not None:
-                scored.append(ScoredTokens(part.request_id, self._score(held, part, part.scored)))
+                scored.append(
+                    ScoredTokens(part.request_id, part.start_position, self._score(held, part, part.scored))
+                )
             self._compute(held, part, len(part.token_ids) - max(0, len(part.choices) - 1))
             for number, choice in enumerate(part.choices, 1 - len(part.choices)):
                 self._compute(held, part, len(part.token_ids) + number)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
-from ferrum.core.token_gate import StillGate, TokenGate, full_mask, join_gates, without_tokens
+from ferrum.core.token_gate import StillGate, TokenGate, full_mask, without_tokens
 from ferrum.core.token_rules import RuleSettings, TokenMask
 from ferrum.sampling.bad_words import BadWordsGate
 from ferrum.sampling.early_gate import EarlyGate
@@ -53,12 +53,12 @@ def begin_rules(
     return RuleHistory(_settings(sampling, has_dry), counts, repetitions)
 
 
-def request_gate(
+def asked_gates(
     sampling: SamplingParams, stops: StopRules, tokenizer: RuleTokenizer, vocabulary_size: int
-) -> TokenGate | None:
-    """Allowed tokens, bad words and a least length; None where the parameters ask for none.
+) -> list[TokenGate]:
+    """Gates for allowed tokens, bad words and a least length, as far as the parameters ask for them.
 
-    Raises InvalidRequest for tokens outside the vocabulary, and when no token at all may begin the answer.
+    Raises InvalidRequest for tokens outside the vocabulary.
     """
     gates: list[TokenGate] = []
     if sampling.allowed_token_ids is not None:
@@ -70,13 +70,7 @@ def request_gate(
     if sampling.min_tokens and stops.terminal_ids:
         mask = without_tokens(full_mask(vocabulary_size), sorted(stops.terminal_ids))
         gates.append(EarlyGate(mask, sampling.min_tokens))
-    gate = join_gates(gates)
-    if gate is not None and gate.mask is not None and not gate.mask.any():
-        raise InvalidRequest(
-            "together with bad_words and min_tokens it leaves no token that may begin the answer",
-            param="allowed_token_ids",
-        )
-    return gate
+    return gates
 
 
 def _require_known(param: str, token_id: int, vocabulary_size: int) -> None:

@@ -299,7 +299,7 @@ class ContinuousBatchScheduler:
                 num_held += 1
                 continue
             match = self._cache.find_prefix(sequence.scope, sequence.ids_to_find())
-            if self._rendezvous.try_to_hold(sequence, match.num_tokens):
+            if not sequence.scores_prompt and self._rendezvous.try_to_hold(sequence, match.num_tokens):
                 num_held += 1
             elif not self._admit(sequence, match):
                 return
@@ -332,7 +332,7 @@ class ContinuousBatchScheduler:
     def _cache_use(self, sequence: Sequence, match: PrefixMatch) -> CacheUse:
         if not sequence.wants_cache_explanation:
             return CacheUse(match.num_tokens)
-        explanation = self._cache.explain_prefix(sequence.scope, sequence.token_ids)
+        explanation = self._cache.explain_prefix(sequence.scope, sequence.ids_to_find())
         return CacheUse(match.num_tokens, explanation)
 
     def _prefill_parts(self, budget: TokenBudget, decodes: list[SequencePart]) -> list[SequencePart]:

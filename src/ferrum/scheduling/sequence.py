@@ -9,9 +9,10 @@ from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
 from ferrum.core.sampling_params import SamplingParams
-from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart
+from ferrum.core.step import KnownTokens, SampledToken, SamplingInstruction, SequencePart
 from ferrum.core.token_gate import TokenGate, is_allowed
 from ferrum.sampling.rule_history import RuleHistory
+from ferrum.tokenization.decoded_prompt import DecodedPrompt
 from ferrum.tokenization.stop_rules import StopRules
 
 _SEED_MASK = 2**64 - 1
@@ -26,6 +27,8 @@ class SequenceSpec:
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
     evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
     ``gate``: which tokens may come, and ``rules``: how they are chosen, at the beginning of the answer.
+    ``logprobs`` and ``prompt_logprobs``: what steps are to find, whether or not the caller sees it.
+    ``prompt_text`` where the answer needs it.
     """
 
     request_id: str
@@ -41,6 +44,9 @@ class SequenceSpec:
     tenant: str | None = None
     stops: StopRules = field(default_factory=StopRules)
     gate: TokenGate | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    prompt_text: DecodedPrompt | None = None
     rules: RuleHistory | None = None
 
 
@@ -52,8 +58,9 @@ class Sequence:
     """Mutable state of one request between submission and its end; mutated by the scheduler only.
 
     ``token_ids`` is the prompt and everything generated so far. The keys and values of the first
-    ``num_computed_tokens`` are in the cache; ``cache_use`` says what of the prompt was there before it ran,
-    ``draft_use`` what became of tokens drafted for it.
+    ``num_computed_tokens`` are in the cache, and ``num_computed_before`` were when it was preempted;
+    ``cache_use`` says what of the prompt was there before it ran, ``draft_use`` what became of tokens drafted
+    for it.
     ``state_slot`` is the place of its recurrent state while it runs, for a model that has one.
     ``ticket`` orders requests by submission and never changes; by ``rank`` they are served. ``tenant`` is
     whose share it takes from, None where shares are not kept.
@@ -66,6 +73,7 @@ class Sequence:
         "cache_use",
         "draft_use",
         "max_total_tokens",
+        "num_computed_before",
         "num_computed_tokens",
         "num_preemptions",
         "priority",
@@ -91,6 +99,7 @@ class Sequence:
         self.token_ids = list(request.prompt_ids)
         self.max_total_tokens = len(request.prompt_ids) + request.max_tokens
         self.num_computed_tokens = 0
+        self.num_computed_before = 0
         self.cache_use = CacheUse()
         self.draft_use = DraftUse()
         self.num_preemptions = 0
@@ -139,8 +148,18 @@ class Sequence:
     def wants_cache_explanation(self) -> bool:
         return self._request.wants_cache_explanation
 
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether log-probabilities of its prompt's tokens are still to be found."""
+        if self._request.prompt_logprobs is None:
+            return False
+        return max(self.num_computed_before, self.num_computed_tokens) < len(self._request.prompt_ids) - 1
+
     def ids_to_find(self) -> list[int]:
         """Known tokens of which the cache may hold all but the last."""
+        if self.scores_prompt:
+            # What is found in the cache has no logits any more: only what was scored already may be.
+            return self.token_ids[: self.num_computed_before + 1]
         # With one token left, one that comes back would be a decode, and those are planned before it is here.
         return self.token_ids[:-1] if self.num_preemptions else self.token_ids
 
@@ -155,6 +174,7 @@ class Sequence:
             block_table=block_table,
             choices=(self.choice_after(),) if end == len(self.token_ids) else (),
             state_slot=self.state_slot,
+            scored=self._known_after(start, end),
         )
 
     def decode_part(self, drafts: tuple[int, ...], block_table: tuple[int, ...]) -> SequencePart:
@@ -203,8 +223,22 @@ class Sequence:
             part.start_position + len(part.token_ids), len(self.token_ids) - bool(part.choices)
         )
 
+    def num_scored(self, num_tokens: int) -> int:
+        """Of its next ``num_tokens`` tokens, those whose following one is scored."""
+        if self._known_after(self.num_computed_tokens, self.num_computed_tokens + num_tokens) is None:
+            return 0
+        return max(0, min(num_tokens, len(self._request.prompt_ids) - 1 - self.num_computed_tokens))
+
+    def _known_after(self, start: int, end: int) -> KnownTokens | None:
+        num_top = self._request.prompt_logprobs
+        if num_top is None or end <= self.num_computed_before:
+            return None
+        following = self._request.prompt_ids[start + 1 : end + 1]
+        return KnownTokens(following, num_top) if following else None
+
     def forget_computed(self) -> None:
         """Drops what the cache held; the tokens stay and are computed again."""
+        self.num_computed_before = max(self.num_computed_before, self.num_computed_tokens)
         self.num_computed_tokens = 0
         self.num_preemptions += 1
 
@@ -227,4 +261,5 @@ class Sequence:
             position=len(self.token_ids) + len(drafts),
             rules=None if self._rules is None else self._rules.after(drafts).rules(),
             mask=None if gate is None else gate.mask,
+            logprobs=self._request.logprobs,
         )

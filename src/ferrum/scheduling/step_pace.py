@@ -81,7 +81,7 @@ class StepPace:
             self._prompts.learn(work._replace(weight_bytes=0), rest)
 
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
-        num_outputs = sum(len(part.choices) for part in parts)
+        num_outputs = sum(part.num_outputs for part in parts)
         return self._work.of(_work_parts(parts), num_outputs)
 
 

@@ -67,7 +67,7 @@ def _by_token_id(biases: Mapping[str, float]) -> dict[int, float]:
     """OpenAI's object, whose keys are ids written as texts."""
     by_id: dict[int, float] = {}
     for key, bias in biases.items():
-        if not (key.isascii() and key.isdecimal()):
+        if not (key.isascii() and key.isdecimal() and len(key) <= 10):
             raise InvalidRequest(f"{key!r} is no token id; keys are ids of tokens", param="logit_bias")
         by_id[int(key)] = bias
     return by_id
