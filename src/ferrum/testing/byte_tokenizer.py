@@ -36,7 +36,9 @@ class ByteTokenizer:
         return [self.BOS_ID] * self.adds_bos + self.encode(text)
 
     def token_bytes(self, token_id: int) -> bytes:
-        return bytes([token_id]) if token_id < 256 else self._CONTROL_TEXTS[token_id - 256].encode()
+        if token_id < 256:
+            return bytes([token_id])
+        return self._CONTROL_TEXTS[token_id - 256].encode() if token_id < self.vocab_size else b""
 
     def token_id(self, text: str) -> int | None:
         if text in self._CONTROL_TEXTS:
