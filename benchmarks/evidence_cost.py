@@ -32,9 +32,7 @@ class QuickExecutor(ScriptedExecutor):
     """Always chooses the same token."""
 
     def execute(self, plan: StepPlan) -> StepResult:
-        return StepResult(
-            tuple(SampledToken(part.request_id, 97) for part in plan.parts if part.sampling is not None)
-        )
+        return StepResult(tuple(SampledToken(part.request_id, 97) for part in plan.parts if part.choices))
 
 
 class StepTimes:

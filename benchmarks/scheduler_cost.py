@@ -59,7 +59,7 @@ class Simulation:
         plan = self._scheduler.schedule()
         planned = time.perf_counter()
         assert plan is not None
-        tokens = [SampledToken(part.request_id, 1) for part in plan.parts if part.sampling is not None]
+        tokens = [SampledToken(part.request_id, 1) for part in plan.parts if part.choices]
         seconds = 0.005 + 0.0002 * plan.num_tokens
         noting = time.perf_counter()
         self._scheduler.learn(plan.parts, seconds)

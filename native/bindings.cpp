@@ -5,36 +5,25 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
+#include "arrays.h"
 #include "kernels/kernel_table.h"
 #include "measure/arithmetic_rate.h"
 #include "measure/read_bandwidth.h"
 #include "runtime/kv_blocks.h"
 #include "runtime/plan_interpreter.h"
 #include "runtime/weight_packing.h"
+#include "sampling_arguments.h"
 #include "text/string_table.h"
 
-namespace nb = nanobind;
-using namespace nb::literals;
+using namespace nanobind::literals;
 
 namespace ferrum {
 namespace {
-
-template <typename T>
-using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using MutableArray = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using MutableMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-void require(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
-}
 
 const KernelTable& kernels_named(const std::string& name) {
   const KernelTable* table = select_kernels(name.c_str());
@@ -105,7 +94,7 @@ class Runtime {
 
   bool run(Array<int32_t> token_ids, Array<int32_t> positions, Array<int32_t> sequence_starts,
            Matrix<int32_t> block_tables, Array<int32_t> output_rows, nb::object sampling, MutableArray<int32_t> tokens,
-           nb::object digests) {
+           MutableArray<double> mirostat_mu, nb::object digests, nb::object wanted, nb::object found) {
     const Limits& limits = interpreter_.limits();
     Step step;
     step.num_tokens = int(token_ids.size());
@@ -124,25 +113,23 @@ class Runtime {
     step.block_table_stride = int(block_tables.shape(1));
     step.output_rows = output_rows.data();
 
-    SamplingColumns columns;
+    std::optional<SamplingArguments> arguments;
     if (!sampling.is_none()) {
-      const auto temperature = nb::cast<Array<float>>(sampling.attr("temperature"));
-      const auto top_k = nb::cast<Array<int32_t>>(sampling.attr("top_k"));
-      const auto top_p = nb::cast<Array<float>>(sampling.attr("top_p"));
-      const auto min_p = nb::cast<Array<float>>(sampling.attr("min_p"));
-      const auto seed = nb::cast<Array<uint64_t>>(sampling.attr("seed"));
-      const auto position = nb::cast<Array<int32_t>>(sampling.attr("position"));
-      for (size_t size :
-           {temperature.size(), top_k.size(), top_p.size(), min_p.size(), seed.size(), position.size(), tokens.size()})
-        require(int(size) == step.num_outputs, "sampling columns and output_rows differ in length");
-      columns = {temperature.data(), top_k.data(), top_p.data(), min_p.data(), seed.data(), position.data()};
-      step.sampling = &columns;
+      arguments.emplace(sampling, SamplingArguments::Sizes{step.num_outputs, vocabulary_, limits.context_length},
+                        mirostat_mu);
+      require(int(tokens.size()) == step.num_outputs, "tokens and output_rows differ in length");
+      step.sampling = &arguments->columns();
       step.sampled_tokens = tokens.data();
     }
     if (!digests.is_none()) {
       const auto target = nb::cast<MutableArray<uint64_t>>(digests);
       require(int(target.size()) == step.num_outputs, "digests and output_rows differ in length");
       step.digests = target.data();
+    }
+    LogProbabilityColumns log_probabilities;
+    if (!wanted.is_none()) {
+      log_probabilities = log_probability_columns(step, wanted, found);
+      step.log_probabilities = &log_probabilities;
     }
     nb::gil_scoped_release release;
     return interpreter_.run(step);
@@ -181,6 +168,28 @@ class Runtime {
  private:
   void require_block(int block) const {
     require(block >= 0 && block < interpreter_.limits().num_blocks, "a block id outside the arena");
+  }
+
+  LogProbabilityColumns log_probability_columns(const Step& step, const nb::object& wanted,
+                                                const nb::object& found) const {
+    require(step.sampling != nullptr, "log-probabilities are wanted where nothing is chosen");
+    const auto num_entries = nb::cast<Array<int32_t>>(wanted.attr("num_entries"));
+    const auto known_tokens = nb::cast<Array<int32_t>>(wanted.attr("known_tokens"));
+    const auto values = nb::cast<MutableArray<float>>(found.attr("values"));
+    const auto ranks = nb::cast<MutableArray<int32_t>>(found.attr("ranks"));
+    const auto top_ids = nb::cast<MutableMatrix<int32_t>>(found.attr("top_ids"));
+    const auto top_values = nb::cast<MutableMatrix<float>>(found.attr("top_values"));
+    for (size_t size :
+         {num_entries.size(), known_tokens.size(), values.size(), ranks.size(), top_ids.shape(0), top_values.shape(0)})
+      require(int(size) == step.num_outputs, "log-probability columns and output_rows differ in length");
+    require(top_ids.shape(1) == top_values.shape(1), "top_ids and top_values differ in width");
+    for (int row = 0; row < step.num_outputs; ++row) {
+      require(num_entries(row) >= 0 && num_entries(row) <= int(top_ids.shape(1)) + 1,
+              "more log-probabilities are wanted than there is room for");
+      require(known_tokens(row) < vocabulary_, "a known token outside the vocabulary");
+    }
+    return {num_entries.data(), known_tokens.data(), values.data(),        ranks.data(),
+            top_ids.data(),     top_values.data(),   int(top_ids.shape(1))};
   }
 
   static RowSpace space(bool per_output) { return per_output ? RowSpace::outputs : RowSpace::tokens; }
@@ -249,13 +258,53 @@ void linear(const std::string& kernel_set, const PackedWeight& weight, Matrix<fl
   kernels.linear_quantized(weight.view, 0, tiles, quantized, 0, rows, out.data(), out.shape(1), nullptr);
 }
 
-int32_t sample(const std::string& kernel_set, Array<float> logits, float temperature, int top_k, float top_p,
-               float min_p, uint64_t seed, int position) {
-  std::vector<float> weights(logits.size());
-  std::vector<int32_t> order(logits.size());
+// The choice of tokens alone, for rows of logits that come from anywhere.
+class Sampler {
+ public:
+  Sampler(const std::string& kernel_set, int num_threads, int max_rows, int vocabulary, int context_length)
+      : interpreter_(&kernels_named(kernel_set), num_threads, {1, max_rows, 1, context_length}),
+        logits_(interpreter_.add_buffer(vocabulary, RowSpace::outputs, false)) {
+    interpreter_.finish(logits_, vocabulary);
+  }
+
+  void load(Matrix<float> logits) {
+    const Buffer& buffer = interpreter_.memory().buffers[size_t(logits_)];
+    require(int(logits.shape(1)) == buffer.width && int(logits.shape(0)) <= interpreter_.limits().max_outputs,
+            "logits are more or wider rows than this sampler takes");
+    for (size_t row = 0; row < logits.shape(0); ++row)
+      memcpy(buffer.row(int(row), 0), logits.data() + row * logits.shape(1), sizeof(float) * logits.shape(1));
+    num_rows_ = int(logits.shape(0));
+  }
+
+  void choose(nb::object sampling, MutableArray<int32_t> tokens, MutableArray<double> mirostat_mu) {
+    const int vocabulary = interpreter_.memory().buffers[size_t(logits_)].width;
+    const SamplingArguments arguments(sampling, {num_rows_, vocabulary, interpreter_.limits().context_length},
+                                      mirostat_mu);
+    require(int(tokens.size()) == num_rows_, "tokens and rows differ in length");
+    Step step;
+    step.num_outputs = num_rows_;
+    step.sampling = &arguments.columns();
+    step.sampled_tokens = tokens.data();
+    nb::gil_scoped_release release;
+    interpreter_.run(step);
+  }
+
+ private:
+  PlanInterpreter interpreter_;
+  const int logits_;
+  int num_rows_ = 0;
+};
+
+// False for logits that are not finite; top_ids and top_values say how many of the most likely are wanted.
+bool log_probabilities(const std::string& kernel_set, Array<float> logits, int token, MutableArray<float> value,
+                       MutableArray<int32_t> rank, MutableArray<int32_t> top_ids, MutableArray<float> top_values) {
+  require(token >= 0 && size_t(token) < logits.size(), "a token outside the vocabulary");
+  require(
+      value.size() == 1 && rank.size() == 1 && top_ids.size() == top_values.size() && top_ids.size() <= logits.size(),
+      "shapes of value, rank, top_ids and top_values do not fit");
   return kernels_named(kernel_set)
-      .sample(logits.data(), int(logits.size()), {temperature, top_k, top_p, min_p, seed, position},
-              {weights.data(), order.data()});
+      .log_probabilities(logits.data(), int(logits.size()), token, int(top_ids.size()),
+                         {value.data(), rank.data(), top_ids.data(), top_values.data()});
 }
 
 // ---- measurements ---------------------------------------------------------------------------------------------------
@@ -383,7 +432,8 @@ NB_MODULE(_native, m) {
       .def("add_attention", &Runtime::add_attention, "shape"_a)
       .def("finish", &Runtime::finish, "logits"_a, "vocabulary"_a)
       .def("run", &Runtime::run, "token_ids"_a, "positions"_a, "sequence_starts"_a, "block_tables"_a, "output_rows"_a,
-           "sampling"_a.none(), "tokens"_a, "digests"_a.none())
+           "sampling"_a.none(), "tokens"_a, "mirostat_mu"_a, "digests"_a.none(), "wanted"_a.none() = nb::none(),
+           "found"_a.none() = nb::none())
       .def("copy_logits", &Runtime::copy_logits, "out"_a)
       .def("copy_block", &Runtime::copy_block, "source"_a, "target"_a)
       .def("read_block", &Runtime::read_block, "block"_a, "out"_a)
@@ -431,7 +481,12 @@ NB_MODULE(_native, m) {
           },
           "row"_a, "out"_a);
   kernels.def("linear", &linear, "kernel_set"_a, "weight"_a, "x"_a, "out"_a);
-  kernels.def("sample", &sample, "kernel_set"_a, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
-              "position"_a);
+  nb::class_<Sampler>(kernels, "Sampler")
+      .def(nb::init<const std::string&, int, int, int, int>(), "kernel_set"_a, "num_threads"_a, "max_rows"_a,
+           "vocabulary"_a, "context_length"_a)
+      .def("load", &Sampler::load, "logits"_a, "Takes rows of logits, which it chooses from until others come.")
+      .def("choose", &Sampler::choose, "sampling"_a, "tokens"_a, "mirostat_mu"_a);
+  kernels.def("log_probabilities", &log_probabilities, "kernel_set"_a, "logits"_a, "token"_a, "value"_a, "rank"_a,
+              "top_ids"_a, "top_values"_a);
   register_measurements(m);
 }

@@ -59,3 +59,8 @@ def corpus() -> list[str]:
     texts += [unicodedata.normalize("NFD", text) for text in _WORDS[3:8]]
     texts += ["".join(_WORDS), "\n\n".join(_WORDS)]
     return list(dict.fromkeys(texts))
+
+
+def stop_texts() -> list[str]:
+    """Thirty of the texts, short enough for every piece of them to be tried as a stop string."""
+    return [text[:48] for text in _WORDS if len(text) > 5][:30]

@@ -218,13 +218,12 @@ template <typename Block>
 bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int num_blocks, int num_ahead,
               int first_position, float* scores, const AttentionState& state) {
   const int width = queries.head_width;
-  // Few queries run at memory speed; many read each block from the cache again and again.
-  const bool asks_ahead = queries.count <= kMostQueries;
-  if (!asks_ahead) num_ahead = 0;
   const int keys = num_blocks * kGroup;
   bool any = false;
   for (int start = 0; start < queries.count; start += kMostQueries) {
     const int count = queries.count - start < kMostQueries ? queries.count - start : kMostQueries;
+    // The first queries wait for memory; those after them find each block in the cache.
+    const bool asks_ahead = start == 0;
     KeyRange range[kMostQueries];
     KeyRange seen{keys, 0};      // by some query of the register tile
     KeyRange together{0, keys};  // by every query that sees any
@@ -271,7 +270,7 @@ bool piece_of(const AttentionQueries& queries, const uint8_t* const* blocks, int
       else values_of<Block>(1, row, width, blocks, 0, range[i].begin, range[i].end, output + size_t(i) * width);
     }
     if (together.begin >= together.end) continue;
-    values_of<Block>(count, scores, width, blocks, num_ahead, together.begin, together.end, output);
+    values_of<Block>(count, scores, width, blocks, asks_ahead ? num_ahead : 0, together.begin, together.end, output);
     for (int i = 0; i < count; ++i)
       values_of<Block>(1, scores + i * kPieceKeys, width, blocks, 0, together.end, range[i].end,
                        output + size_t(i) * width);

@@ -24,16 +24,19 @@ void store_kv(const float*, const float*, int, int, KvType, uint8_t*);
 bool attention_piece(const AttentionQueries&, KvType, const uint8_t* const*, int, int, int, float*,
                      const AttentionState&);
 void attention_merge(const AttentionState&, int, int, const AttentionState&);
-int32_t sample(const float*, int, const SamplingRule&, const SamplingScratch&);
+Choice sample(const float*, int, const SamplingRule&, const SamplingScratch&);
+bool log_probabilities(const float*, int, int32_t, int, const LogProbabilityRow&);
 
 }  // namespace FERRUM_ISA
 
 const KernelTable* FERRUM_JOIN(FERRUM_ISA, _kernels)() {
   static constexpr KernelTable table{
-      FERRUM_TEXT(FERRUM_ISA),  FERRUM_ISA::linear_quantized, FERRUM_ISA::linear_float,    FERRUM_ISA::quantize_row,
-      FERRUM_ISA::rms_norm_row, FERRUM_ISA::add_row,          FERRUM_ISA::multiply_row,    FERRUM_ISA::scale_row,
-      FERRUM_ISA::silu_row,     FERRUM_ISA::gelu_tanh_row,    FERRUM_ISA::soft_cap_row,    FERRUM_ISA::rope_row,
-      FERRUM_ISA::store_kv,     FERRUM_ISA::attention_piece,  FERRUM_ISA::attention_merge, FERRUM_ISA::sample,
+      FERRUM_TEXT(FERRUM_ISA),   FERRUM_ISA::linear_quantized,  FERRUM_ISA::linear_float,
+      FERRUM_ISA::quantize_row,  FERRUM_ISA::rms_norm_row,      FERRUM_ISA::add_row,
+      FERRUM_ISA::multiply_row,  FERRUM_ISA::scale_row,         FERRUM_ISA::silu_row,
+      FERRUM_ISA::gelu_tanh_row, FERRUM_ISA::soft_cap_row,      FERRUM_ISA::rope_row,
+      FERRUM_ISA::store_kv,      FERRUM_ISA::attention_piece,   FERRUM_ISA::attention_merge,
+      FERRUM_ISA::sample,        FERRUM_ISA::log_probabilities,
   };
   return &table;
 }

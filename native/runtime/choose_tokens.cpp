@@ -16,11 +16,27 @@ uint64_t digest_of(const float* logits, int count) {
   return hash;
 }
 
+// False for a row whose logits are not all finite numbers.
+bool note_log_probabilities(const KernelTable& kernels, const float* logits, int vocabulary,
+                            const LogProbabilityColumns& columns, int row, int32_t token) {
+  const int32_t num_entries = columns.num_entries[row];
+  if (num_entries == 0) return true;
+  const size_t top = size_t(row) * size_t(columns.top_stride);
+  return kernels.log_probabilities(
+      logits, vocabulary, token, num_entries - 1,
+      {columns.values + row, columns.ranks + row, columns.top_ids + top, columns.top_values + top});
+}
+
 }  // namespace
 
-void ChooseTokens::reserve(const Memory&, int, int, int num_threads) {
-  weights_.assign(size_t(num_threads), std::vector<float>(size_t(vocabulary_)));
-  order_.assign(size_t(num_threads), std::vector<int32_t>(size_t(vocabulary_)));
+void ChooseTokens::reserve(const Memory&, int, int context_length, int num_threads) {
+  members_.resize(size_t(num_threads));
+  for (PerMember& member : members_) {
+    member.weights.resize(size_t(vocabulary_));
+    member.block_sums.resize(size_t(divide_up(vocabulary_, kSumBlock)));
+    member.candidates.resize(size_t(vocabulary_));
+    member.lengths.resize(size_t(context_length));
+  }
 }
 
 int ChooseTokens::prepare(const Memory&, const Step& step) {
@@ -31,11 +47,21 @@ void ChooseTokens::run(const Memory& memory, const Step& step, int task, int mem
   const float* logits = memory.buffers[size_t(logits_)].row(task, step.copy_of(member));
   if (step.digests != nullptr) step.digests[task] = digest_of(logits, vocabulary_);
   if (step.sampling == nullptr) return;
-  const SamplingColumns& s = *step.sampling;
-  const SamplingRule rule{s.temperature[task], s.top_k[task], s.top_p[task],
-                          s.min_p[task],       s.seed[task],  s.position[task]};
-  const SamplingScratch scratch{weights_[size_t(member)].data(), order_[size_t(member)].data()};
-  step.sampled_tokens[task] = memory.kernels->sample(logits, vocabulary_, rule, scratch);
+  const LogProbabilityColumns* wanted = step.log_probabilities;
+  int32_t& token = step.sampled_tokens[task];
+  token = wanted != nullptr ? wanted->known_tokens[task] : -1;
+  if (token < 0) token = choose(memory, step, task, member, logits);
+  if (token >= 0 && wanted != nullptr &&
+      !note_log_probabilities(*memory.kernels, logits, vocabulary_, *wanted, task, token))
+    token = -1;
+}
+
+int32_t ChooseTokens::choose(const Memory& memory, const Step& step, int task, int member, const float* logits) {
+  PerMember& own = members_[size_t(member)];
+  const SamplingScratch scratch{own.weights.data(), own.block_sums.data(), own.candidates.data(), own.lengths.data()};
+  const Choice choice = memory.kernels->sample(logits, vocabulary_, step.sampling->row(task), scratch);
+  if (step.sampling->mirostat_mu != nullptr) step.sampling->mirostat_mu[task] = choice.mirostat_mu;
+  return choice.token;
 }
 
 }  // namespace ferrum

@@ -1,4 +1,5 @@
-// The end of a step: a token from each output row's logits, and the digest of its bits when asked for.
+// The end of a step: a token from each output row's logits, and when asked for, log-probabilities and the digest of its
+// bits.
 #pragma once
 
 #include "step.h"
@@ -13,10 +14,17 @@ class ChooseTokens final : public Operation {
   void run(const Memory& memory, const Step& step, int task, int member) override;
 
  private:
+  int32_t choose(const Memory& memory, const Step& step, int task, int member, const float* logits);
+
   int logits_;
   int vocabulary_;
-  std::vector<std::vector<float>> weights_;  // per member
-  std::vector<std::vector<int32_t>> order_;  // per member
+  struct PerMember {
+    std::vector<float> weights;
+    std::vector<double> block_sums;
+    std::vector<uint64_t> candidates;
+    std::vector<int32_t> lengths;
+  };
+  std::vector<PerMember> members_;
 };
 
 }  // namespace ferrum

@@ -81,6 +81,33 @@ struct SamplingColumns {
   const float* min_p;
   const uint64_t* seed;
   const int32_t* position;
+  std::vector<const uint32_t*> masks;    // empty: no row has one; null: that row has none
+  std::vector<const TokenRules*> rules;  // likewise
+  double* mirostat_mu = nullptr;         // of each row, written where there are rules
+
+  SamplingRule row(int row) const {
+    const size_t r = size_t(row);
+    return {temperature[r],
+            top_k[r],
+            top_p[r],
+            min_p[r],
+            seed[r],
+            position[r],
+            masks.empty() ? nullptr : masks[r],
+            rules.empty() ? nullptr : rules[r]};
+  }
+};
+
+// Which output rows want log-probabilities, and where they go.
+struct LogProbabilityColumns {
+  const int32_t* num_entries;  // [num_outputs], 0 = none, else the row's token and num_entries - 1 most likely ones
+  // [num_outputs], the token of the row where it is known and nothing is chosen, else -1
+  const int32_t* known_tokens;
+  float* values;      // [num_outputs]
+  int32_t* ranks;     // [num_outputs]
+  int32_t* top_ids;   // [num_outputs, top_stride]
+  float* top_values;  // [num_outputs, top_stride]
+  int top_stride;
 };
 
 // The caller's arrays; see runtimes/protocol.py for what they hold.
@@ -98,6 +125,7 @@ struct Step {
   const int32_t* row_sequences = nullptr;  // [num_tokens], derived by the interpreter
   const SamplingColumns* sampling = nullptr;
   int32_t* sampled_tokens = nullptr;
+  const LogProbabilityColumns* log_probabilities = nullptr;
   uint64_t* digests = nullptr;
 
   // Both: an output row may be asked for more than once.

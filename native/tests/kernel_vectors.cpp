@@ -331,7 +331,10 @@ void attention_vectors(const KernelTable& kernels, KvType type, int head_width, 
 void sampling_vectors(const KernelTable& kernels) {
   constexpr int vocabulary = 700;
   std::vector<float> weights(vocabulary);
-  std::vector<int32_t> order(vocabulary);
+  std::vector<double> block_sums(1);
+  std::vector<uint64_t> candidates(vocabulary);
+  std::vector<int32_t> lengths(64);
+  const SamplingScratch scratch{weights.data(), block_sums.data(), candidates.data(), lengths.data()};
   Generator generator(10);
   Digest digest;
   for (int trial = 0; trial < 4; ++trial) {
@@ -342,11 +345,31 @@ void sampling_vectors(const KernelTable& kernels) {
       for (int top_k : {0, 1, 17, 300})
         for (float top_p : {1.0f, 0.9f, 0.5f})
           for (float min_p : {0.0f, 0.02f}) {
-            const SamplingRule rule{temperature, top_k, top_p, min_p, generator.next(), generator.below(1 << 20)};
-            digest.add(uint32_t(kernels.sample(logits.data(), vocabulary, rule, {weights.data(), order.data()})));
+            const SamplingRule rule{temperature, top_k, top_p, min_p, generator.next(), generator.below(1 << 20),
+                                    nullptr};
+            digest.add(uint32_t(kernels.sample(logits.data(), vocabulary, rule, scratch).token));
           }
   }
   print("sample", digest);
+}
+
+void log_probability_vectors(const KernelTable& kernels) {
+  Generator generator(11);
+  Digest digest;
+  for (int vocabulary : {1, 15, 700, 1025, 5000}) {
+    const std::vector<float> logits = generator.normals(vocabulary, 4.0f);
+    for (int num_top : {0, 1, 20}) {
+      float value = 0.0f, top_values[20] = {};
+      int32_t rank = 0, top_ids[20] = {};
+      kernels.log_probabilities(logits.data(), vocabulary, generator.below(vocabulary), num_top,
+                                {&value, &rank, top_ids, top_values});
+      digest.add(value);
+      digest.add(uint32_t(rank));
+      for (int32_t id : top_ids) digest.add(uint32_t(id));
+      for (float top : top_values) digest.add(top);
+    }
+  }
+  print("log probabilities", digest);
 }
 
 void run_all(const KernelTable& kernels) {
@@ -364,6 +387,7 @@ void run_all(const KernelTable& kernels) {
     }
   }
   sampling_vectors(kernels);
+  log_probability_vectors(kernels);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ from numpy import float64
 from numpy.typing import NDArray
 
 from ferrum.core.arrays import ByteArray, FloatArray, Int32Array, Uint64Array
-from ferrum.runtimes.protocol import SamplingBatch
+from ferrum.runtimes.protocol import LogprobBatch, LogprobOutput, SamplingBatch
 
 class RowStepKind(Enum):
     EMBED = ...
@@ -87,7 +87,10 @@ class Runtime:
         output_rows: Int32Array,
         sampling: SamplingBatch | None,
         tokens: Int32Array,
+        mirostat_mu: NDArray[float64],
         digests: Uint64Array | None,
+        wanted: LogprobBatch | None = ...,
+        found: LogprobOutput | None = ...,
     ) -> bool: ...
     def copy_logits(self, out: FloatArray) -> None: ...
     def copy_block(self, source: int, target: int) -> None: ...
@@ -123,17 +126,25 @@ class kernels:  # noqa: N801 (a submodule)
 
     @staticmethod
     def linear(kernel_set: str, weight: kernels.PackedWeight, x: FloatArray, out: FloatArray) -> None: ...
+    class Sampler:
+        def __init__(
+            self, kernel_set: str, num_threads: int, max_rows: int, vocabulary: int, context_length: int
+        ) -> None: ...
+        def load(self, logits: FloatArray) -> None: ...
+        def choose(
+            self, sampling: SamplingBatch, tokens: Int32Array, mirostat_mu: NDArray[float64]
+        ) -> None: ...
+
     @staticmethod
-    def sample(
+    def log_probabilities(
         kernel_set: str,
         logits: FloatArray,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        min_p: float,
-        seed: int,
-        position: int,
-    ) -> int: ...
+        token: int,
+        value: FloatArray,
+        rank: Int32Array,
+        top_ids: Int32Array,
+        top_values: FloatArray,
+    ) -> bool: ...
 
 class measure:  # noqa: N801 (a submodule)
     class ReadBuffer:

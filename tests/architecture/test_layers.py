@@ -15,6 +15,8 @@ LAYERS = {
     "cache": 3,
     "chat": 3,
     "sampling": 3,
+    "completion_boundary": 3,
+    "constraints": 3,
     "scheduling": 4,
     "execution": 4,
     "engine": 5,

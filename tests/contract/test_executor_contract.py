@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ferrum.assembly.stub_executor import StubExecutor
-from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
+from ferrum.core.step import KnownTokens, SamplingInstruction, SequencePart, StepPlan
 from ferrum.execution.executor import Executor, ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
 from ferrum.execution.plan_executor import PlanExecutor
 from ferrum.execution.reference_choice import choose_tokens
@@ -74,7 +75,7 @@ def _parts(
             tuple(tokens[start : start + chunk]),
             start,
             blocks,
-            instruction if start + chunk >= len(tokens) else None,
+            (instruction,) if start + chunk >= len(tokens) else (),
         )
         for start in range(0, len(tokens), chunk)
     ]
@@ -107,6 +108,68 @@ def test_company_does_not_matter(executor: Executor, sampling: SamplingInstructi
     result = executor.execute(StepPlan((other, silent, part)))
     assert [token.request_id for token in result.tokens] == ["b", "a"]
     assert result.tokens[1].token_id == alone
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN])
+def test_several_choices_of_a_part_are_those_of_as_many_steps(
+    executor: Executor, sampling: SamplingInstruction
+) -> None:
+    apart = [_answer(executor, _parts("a", TOKENS[:end], 8, BLOCKS, sampling)) for end in range(3, 9)]
+    choices = tuple(replace(sampling, position=end) for end in range(3, 9))
+    (other,) = _parts("b", [8, 8, 8], 8, (5,), DRAWN)
+    (head,) = _parts("a", TOKENS[:1], 1, (7, 9, 4), sampling)
+    executor.execute(StepPlan((replace(head, choices=()),)))
+    rest = SequencePart("a", tuple(TOKENS[1:]), 1, (7, 9, 4), choices)
+    for _ in range(2):
+        result = executor.execute(StepPlan((other, rest)))
+        assert [token.request_id for token in result.tokens] == ["b", *"aaaaaa"]
+        assert [token.token_id for token in result.tokens[1:]] == apart
+
+
+def _score(executor: Executor, chunk: int, company: tuple[SequencePart, ...]) -> list[object]:
+    """What is found of all tokens but the first, and of the one that is chosen after them."""
+    found: list[object] = []
+    for start in range(0, len(TOKENS), chunk):
+        ids = tuple(TOKENS[start : start + chunk])
+        following = tuple(TOKENS[start + 1 : start + 1 + len(ids)])
+        is_last = start + chunk >= len(TOKENS)
+        choices = (replace(DRAWN, position=len(TOKENS), logprobs=3),) if is_last else ()
+        part = SequencePart("a", ids, start, BLOCKS, choices, scored=KnownTokens(following, 4))
+        result = executor.execute(StepPlan((*company, part)))
+        (scored,) = result.scored
+        assert (scored.request_id, len(scored.rows)) == ("a", len(following))
+        found += scored.rows
+        found += [(token.token_id, token.logprobs) for token in result.tokens if token.request_id == "a"]
+    return found
+
+
+def test_log_probabilities_do_not_depend_on_chunks_and_company(executor: Executor) -> None:
+    (other,) = _parts("b", [8, 8, 8], 8, (5,), replace(DRAWN, logprobs=0))
+    alone = _score(executor, 8, ())
+    assert len(alone) == len(TOKENS)
+    assert _score(executor, 3, (other,)) == _score(executor, 1, ()) == alone
+
+
+def test_log_probabilities_are_ordered_and_say_the_rank_of_the_token(executor: Executor) -> None:
+    *known, (_, chosen) = _score(executor, 8, ())  # type: ignore[misc]
+    assert len(chosen.top_ids) == len(chosen.top_logprobs) == 3
+    for row in (*known, chosen):
+        assert list(row.top_logprobs) == sorted(row.top_logprobs, reverse=True)
+        assert len(set(row.top_ids)) == len(row.top_ids)
+        assert all(logprob <= 0 for logprob in (row.logprob, *row.top_logprobs))
+    for token_id, row in zip(TOKENS[1:], known, strict=True):
+        place = row.top_ids.index(token_id) + 1 if token_id in row.top_ids else None
+        assert row.rank == place if place else row.rank > 4
+
+
+def test_nobody_gets_log_probabilities_who_did_not_ask(executor: Executor) -> None:
+    (silent,) = _parts("b", [8, 8, 8], 8, (5,), DRAWN)
+    (asking,) = _parts("a", TOKENS, 8, BLOCKS, DRAWN)
+    asking = replace(asking, choices=(replace(asking.choices[0], logprobs=0),))
+    tokens = executor.execute(StepPlan((silent, asking))).tokens
+    assert tokens[0].logprobs is None
+    assert tokens[1].logprobs is not None
+    assert tokens[1].logprobs.top_ids == ()
 
 
 def test_a_step_may_be_repeated(executor: Executor) -> None:

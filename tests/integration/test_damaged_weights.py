@@ -24,7 +24,7 @@ DAMAGED = 50
 
 def part(request_id: str, token: int, block: int) -> SequencePart:
     greedy = SamplingInstruction(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, position=1)
-    return SequencePart(request_id, (token,), 0, (block,), greedy)
+    return SequencePart(request_id, (token,), 0, (block,), (greedy,))
 
 
 def test_a_request_with_damaged_logits_fails_alone(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import numpy as np
 from ferrum.assembly.stub_tokenizer import STUB_VOCABULARY_SIZE
 from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.block_store import BlockStore
-from ferrum.core.step import SampledToken, StepPlan, StepResult
+from ferrum.core.step import KnownTokens, ScoredTokens, SequencePart, StepPlan, StepResult
+from ferrum.execution.chosen_token import choose_with
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
+from ferrum.runtimes.exact_log_probabilities import row_logprobs
 from ferrum.sampling.sampler import MultinomialSampler, Sampler
 
 _CONTEXT_LENGTH = 2048
@@ -19,6 +21,7 @@ class StubExecutor:
     """Engine-managed: holds nothing for a request. Greedily it chooses token 0, else any token."""
 
     resource_authority = ResourceAuthority.ENGINE_MANAGED
+    keeps_same_tokens_law = True
     resolved_plan: ResolvedModelPlan | None = None
     block_store: BlockStore | None = None
     block_keeper: BlockKeeper | None = None
@@ -37,13 +40,17 @@ class StubExecutor:
         """Nothing can be wrong with zeros."""
 
     def execute(self, plan: StepPlan) -> StepResult:
-        return StepResult(
-            tuple(
-                SampledToken(part.request_id, self._sampler.choose(self._logits, part.sampling))
-                for part in plan.parts
-                if part.sampling is not None
-            )
+        tokens = (
+            choose_with(self._sampler, part.request_id, self._logits, choice)
+            for part in plan.parts
+            for choice in part.choices
         )
+        scored = (self._score(part, part.scored) for part in plan.parts if part.scored is not None)
+        return StepResult(tuple(tokens), tuple(scored))
+
+    def _score(self, part: SequencePart, known: KnownTokens) -> ScoredTokens:
+        rows = (row_logprobs(self._logits, token_id, known.num_top) for token_id in known.token_ids)
+        return ScoredTokens(part.request_id, part.start_position, tuple(rows))
 
     def abort(self) -> None:
         """A step ends at once anyway."""

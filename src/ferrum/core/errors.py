@@ -8,11 +8,16 @@ FerrumError
 │   ├── DownloadFailed         a source could not be fetched, or came back wrong
 │   ├── MalformedCheckpoint    a weight file breaks its format
 │   ├── UnsupportedModel       a well-formed model that this build cannot run
-│   └── TokenizerError         vocabulary or tokenizer metadata that cannot be used
+│   ├── TokenizerError         vocabulary or tokenizer metadata that cannot be used
+│   ├── ForbiddenToken         a token was chosen that may not come there
+│   └── MalformedAnswer        the model's answer broke the form it must have
 ├── InvalidRequest             the caller's request; the caller must change it
 │   ├── ContextLengthExceeded  prompt and output do not fit the context
 │   ├── ChatTemplateError      no template, or the template refused the messages
+│   ├── InvalidConstraint      a constraint on the answer that is wrong, or cannot be enforced
+│   ├── ConstraintTooComplex   a constraint that takes more time or memory than one request may
 │   └── DuplicateRequest       the id is active already
+├── BrokenConstraint           an answer that ended and is not what the constraint says
 ├── QueueFull                  bounded waiting queue; try later
 ├── DeadlineExceeded           the time a request gave itself passed before its first token
 ├── ResourceExhausted          a finite resource (KV blocks, slots, memory) ran out
@@ -104,6 +109,30 @@ class TokenizerError(ModelError):
         self.problem = problem
 
 
+class ForbiddenToken(ModelError):
+    """The token ``token_id`` was chosen where it may not come, so the answer cannot go on.
+
+    ``attempts``: choices that were made before giving up.
+    """
+
+    def __init__(self, token_id: int, attempts: int = 1) -> None:
+        tries = f" in each of {attempts} attempts" if attempts > 1 else ""
+        super().__init__(
+            f"token {token_id} was chosen{tries} where it is not allowed; the sampler or executor "
+            "does not heed the masks it is given"
+        )
+        self.token_id = token_id
+        self.attempts = attempts
+
+
+class MalformedAnswer(ModelError):
+    """The model's answer broke the form that the request asked for; ``problem`` says how."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the model's answer is malformed: {problem}")
+        self.problem = problem
+
+
 class InvalidRequest(FerrumError):
     """The caller's request is wrong; ``param`` names the offending field when there is one."""
 
@@ -134,12 +163,42 @@ class ChatTemplateError(InvalidRequest):
         super().__init__(problem, param="messages")
 
 
+class InvalidConstraint(InvalidRequest):
+    """What was said of the answer is wrong or cannot be enforced: ``keyword`` of the JSON Schema at
+    ``pointer`` (RFC 6901, "" = the whole schema), where it is a schema's.
+    """
+
+    def __init__(self, problem: str, keyword: str | None = None, pointer: str | None = None) -> None:
+        place = "" if pointer is None else f" at {pointer or 'the top of the schema'}"
+        subject = f"{keyword!r}{place} " if keyword is not None else f"{place.lstrip()}: " if place else ""
+        super().__init__(f"{subject}{problem}", param="constraint")
+        self.keyword = keyword
+        self.pointer = pointer
+
+
+class ConstraintTooComplex(InvalidRequest):
+    """Enforcing the constraint takes more than one request may: ``limit`` says of what."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"is too complex: {limit}; make it simpler", param="constraint")
+        self.limit = limit
+
+
 class DuplicateRequest(InvalidRequest):
     """A request with this id is active already."""
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"request {request_id!r} is already active", param="request_id")
         self.request_id = request_id
+
+
+class BrokenConstraint(FerrumError):
+    """The answer of ``request_id`` ended and is not what its constraint says; ``problem`` is the reason."""
+
+    def __init__(self, request_id: str, problem: str) -> None:
+        super().__init__(f"the answer of {request_id!r} does not fulfil its constraint: {problem}")
+        self.request_id = request_id
+        self.problem = problem
 
 
 class QueueFull(FerrumError):

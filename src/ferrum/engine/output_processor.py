@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
 from ferrum.core.cache_use import CacheUse
+from ferrum.core.draft_use import DraftUse
 from ferrum.core.request import FinishReason, InferenceResult, Usage
-from ferrum.core.step import SampledToken
+from ferrum.core.step import SampledToken, ScoredTokens
+from ferrum.core.token_gate import pass_through
 from ferrum.core.token_trace import TokenTrace, trace_tokens
+from ferrum.engine.delta import Delta
+from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.scheduling.sequence import SequenceSpec
-from ferrum.tokenization.stop_strings import StopMatcher
+from ferrum.tokenization.stop_strings import MatchResult, StopMatcher
 
 
 class TokenDecoder(Protocol):
@@ -23,10 +26,14 @@ class TokenDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutputUpdate:
-    """What one token added: text that may be shown now, and why the answer ends if it does."""
+    """What one token added: text that may be shown now, and why the answer ends if it does.
+
+    ``stop_reason``: the caller's stop string or stop token that ended it.
+    """
 
     text: str
-    finish_reason: FinishReason | None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
 
 
 class RequestOutput:
@@ -36,31 +43,65 @@ class RequestOutput:
     """
 
     def __init__(
-        self, spec: SequenceSpec, end_ids: Collection[int], decoder: TokenDecoder, stops: StopMatcher
+        self,
+        spec: SequenceSpec,
+        decoder: TokenDecoder,
+        stops: StopMatcher,
+        trail: LogprobTrail | None = None,
     ) -> None:
         self._spec = spec
-        self._end_ids = () if spec.sampling.ignore_eos else end_ids
+        self._rules = spec.stops
+        self._gate = spec.gate
         self._decoder = decoder
         self._stops = stops
         self._token_ids: list[int] = []
         self._digests: list[int] = []
-        self._pieces: list[str] = []
+        self._trail = trail
+        self._echo = spec.prompt_text.text if spec.sampling.echo and spec.prompt_text is not None else ""
+        self._pieces: list[str] = [self._echo]
+        self._stop_reason: int | str | None = None
 
     @property
     def num_tokens(self) -> int:
         return len(self._token_ids)
 
     def accept(self, token: SampledToken) -> OutputUpdate:
-        """Adds a token; the order of the reasons is stop text, end token, length."""
+        """Adds a token; the order of the reasons is stop token, end token, stop text, length.
+
+        A stop string that is complete in the text before a stop or end token goes before both. Raises
+        ForbiddenToken and MalformedAnswer for a token that the request's gate does not take.
+        """
+        if self._spec.max_tokens == 0:
+            return self._flush("", FinishReason.LENGTH)  # The token was chosen, but nobody asked for one.
+        if self._gate is not None:
+            self._gate = pass_through(self._gate, token.token_id)
         self._token_ids.append(token.token_id)
         if token.logit_digest is not None:
             self._digests.append(token.logit_digest)
-        text, reason = self._read(token.token_id)
-        self._pieces.append(text)
-        return OutputUpdate(text, reason)
+        if self._trail is not None:
+            self._trail.add(token)
+        update = self._read(token.token_id)
+        self._pieces.append(update.text)
+        self._stop_reason = update.stop_reason
+        return update
 
-    def result(self, reason: FinishReason, cache_use: CacheUse = CacheUse()) -> InferenceResult:
-        """The answer so far; ``cache_use``: what of the prompt was not computed."""
+    def accept_prompt(self, scored: ScoredTokens) -> None:
+        """What was found of the prompt's tokens."""
+        assert self._trail is not None
+        self._trail.add_prompt(scored)
+
+    def delta(self, text: str) -> Delta:
+        """``text``, which may be shown now, with what belongs to it and was not shown before."""
+        if self._echo:
+            text, self._echo = self._echo + text, ""
+        return Delta(text) if self._trail is None else Delta(text, self._trail.take())
+
+    def result(
+        self, reason: FinishReason, cache_use: CacheUse = CacheUse(), draft_use: DraftUse = DraftUse()
+    ) -> InferenceResult:
+        """The answer so far; ``cache_use``: what of the prompt was not computed, ``draft_use``: what became
+        of tokens that were drafted.
+        """
         return InferenceResult(
             request_id=self._spec.request_id,
             text="".join(self._pieces),
@@ -70,7 +111,11 @@ class RequestOutput:
             seed=self._spec.seed,
             logit_digests=tuple(self._digests),
             cache_explanation=cache_use.explanation,
+            draft_use=draft_use,
             token_trace=self._trace() if self._spec.wants_token_trace else None,
+            stop_reason=self._stop_reason,
+            logprobs=self._trail.answer if self._trail is not None else None,
+            prompt_logprobs=self._trail.prompt if self._trail is not None else None,
         )
 
     def _trace(self) -> TokenTrace:
@@ -79,24 +124,42 @@ class RequestOutput:
 
     def flush(self) -> str:
         """Text still held back, for an answer that ends without a reason of its own."""
-        text, _ = self._flush(FinishReason.CANCELLED)
+        text = self._flush("", FinishReason.CANCELLED).text
         self._pieces.append(text)
         return text
 
-    def _read(self, token_id: int) -> tuple[str, FinishReason | None]:
-        if token_id in self._end_ids:
-            return self._flush(FinishReason.EOS)
-        shown = self._stops.push(self._decoder.push(token_id))
-        if shown.is_match:
-            return shown.emit, FinishReason.STOP
+    def _read(self, token_id: int) -> OutputUpdate:
+        may_end = len(self._token_ids) > self._rules.min_tokens
+        if may_end and token_id in self._rules.stop_ids:
+            return self._end_at(token_id, FinishReason.STOP, self._rules.stop_ids[token_id])
+        if may_end and token_id in self._rules.end_ids:
+            return self._end_at(token_id, FinishReason.EOS, None)
+        text = self._decoder.push(token_id)
+        shown = self._stops.push(text) if may_end else self._stops.pass_over(text)
+        if shown.stop is not None:
+            return self._stopped(shown)
         if len(self._token_ids) >= self._spec.max_tokens:
-            rest, reason = self._flush(FinishReason.LENGTH)
-            return shown.emit + rest, reason
-        return shown.emit, None
+            return self._flush(shown.emit, FinishReason.LENGTH)
+        return OutputUpdate(shown.emit)
 
-    def _flush(self, reason: FinishReason) -> tuple[str, FinishReason]:
-        shown = self._stops.push(self._decoder.flush())
-        if shown.is_match:
-            return shown.emit, FinishReason.STOP
-        rest = self._stops.flush()
-        return shown.emit + rest.emit, FinishReason.STOP if rest.is_match else reason
+    def _end_at(self, token_id: int, reason: FinishReason, stop_reason: int | str | None) -> OutputUpdate:
+        """The answer ends with a token whose text is shown only where the caller wants to see it."""
+        shown = MatchResult("")
+        if self._rules.shows_stop:
+            shown = self._stops.push(self._decoder.push(token_id))
+            if shown.stop is not None:
+                return self._stopped(shown)
+        return self._flush(shown.emit, reason, stop_reason)
+
+    def _flush(self, before: str, reason: FinishReason, stop_reason: int | str | None = None) -> OutputUpdate:
+        """The answer ends with ``before`` and all that is held back."""
+        for shown in (self._stops.push(self._decoder.flush()), self._stops.flush()):
+            before += shown.emit
+            if shown.stop is not None:
+                return self._stopped(MatchResult(before, shown.stop))
+        return OutputUpdate(before, reason, stop_reason)
+
+    def _stopped(self, shown: MatchResult) -> OutputUpdate:
+        assert shown.stop is not None
+        text = shown.emit + shown.stop if self._rules.shows_stop else shown.emit
+        return OutputUpdate(text, FinishReason.STOP, shown.stop)

@@ -91,5 +91,5 @@ def _part_object(part: SequencePart) -> dict[str, Any]:
         "start_position": part.start_position,
         "num_tokens": len(part.token_ids),
         "num_blocks": len(part.block_table),
-        "chooses": part.sampling is not None,
+        "chooses": bool(part.choices),
     }

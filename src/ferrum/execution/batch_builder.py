@@ -13,7 +13,10 @@ import numpy as np
 from ferrum.core.arrays import Int32Array
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
 from ferrum.execution.block_table_rows import BlockTableRows
-from ferrum.runtimes.protocol import SamplingBatch, StepBatch
+from ferrum.runtimes.protocol import LogprobBatch, SamplingBatch, StepBatch
+
+# Stands in the columns where a token is known already.
+_NOTHING_TO_CHOOSE = SamplingInstruction(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, position=0)
 
 
 class BatchBuilder:
@@ -31,16 +34,16 @@ class BatchBuilder:
         parts = plan.parts
         lengths = [len(part.token_ids) for part in parts]
         ends = list(accumulate(lengths))
-        sampled = [end - 1 for end, part in zip(ends, parts, strict=True) if part.sampling is not None]
-        instructions = [part.sampling for part in parts if part.sampling is not None]
+        output_rows, instructions, logprobs = _outputs(parts, lengths, ends)
         token_ids, positions = _rows(parts, lengths, ends)
         return StepBatch(
             token_ids=token_ids,
             positions=positions,
             sequence_starts=np.array([0, *ends], dtype=np.int32),
             block_tables=self._tables.rows_of(parts),
-            output_rows=np.array(sampled, dtype=np.int32),
+            output_rows=np.array(output_rows, dtype=np.int32),
             sampling=build_sampling_batch(instructions) if instructions else None,
+            logprobs=logprobs,
         )
 
 
@@ -54,6 +57,7 @@ def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> Samplin
         ],
         dtype=np.float32,
     )
+    rules, masks = tuple(each.rules for each in instructions), tuple(each.mask for each in instructions)
     counts = np.array(
         [[each.top_k for each in instructions], [each.position for each in instructions]], dtype=np.int32
     )
@@ -64,7 +68,52 @@ def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> Samplin
         min_p=reals[2],
         seed=np.array([each.seed for each in instructions], dtype=np.uint64),
         position=counts[1],
+        rules=rules if any(each is not None for each in rules) else None,
+        masks=masks if any(each is not None for each in masks) else None,
     )
+
+
+def _outputs(
+    parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
+) -> tuple[list[int], list[SamplingInstruction], LogprobBatch | None]:
+    """The rows whose logits are needed, in order; how to choose after each; which want log-probabilities."""
+    if any(part.scored for part in parts):
+        return _outputs_with_known_tokens(parts, lengths, ends)
+    rows = [row for end, part in zip(ends, parts, strict=True) for row in range(end - len(part.choices), end)]
+    instructions = [choice for part in parts for choice in part.choices]
+    if all(each.logprobs is None for each in instructions):
+        return rows, instructions, None
+    num_entries = [_num_entries(each) for each in instructions]
+    return rows, instructions, _logprob_batch(num_entries, [-1] * len(rows))
+
+
+def _outputs_with_known_tokens(
+    parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
+) -> tuple[list[int], list[SamplingInstruction], LogprobBatch]:
+    rows: list[int] = []
+    instructions: list[SamplingInstruction] = []
+    num_entries: list[int] = []
+    known_tokens: list[int] = []
+    for part, length, end in zip(parts, lengths, ends, strict=True):
+        if part.scored is not None:
+            ids = part.scored.token_ids
+            rows += range(end - length, end - length + len(ids))
+            instructions += [_NOTHING_TO_CHOOSE] * len(ids)
+            num_entries += [part.scored.num_top + 1] * len(ids)
+            known_tokens += ids
+        rows += range(end - len(part.choices), end)
+        instructions += part.choices
+        num_entries += map(_num_entries, part.choices)
+        known_tokens += [-1] * len(part.choices)
+    return rows, instructions, _logprob_batch(num_entries, known_tokens)
+
+
+def _num_entries(choice: SamplingInstruction) -> int:
+    return 0 if choice.logprobs is None else choice.logprobs + 1
+
+
+def _logprob_batch(num_entries: Sequence[int], known_tokens: Sequence[int]) -> LogprobBatch:
+    return LogprobBatch(np.array(num_entries, np.int32), np.array(known_tokens, np.int32))
 
 
 def _rows(

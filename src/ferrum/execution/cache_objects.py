@@ -25,11 +25,16 @@ class HeldSequence:
         self.token_ids: list[int] = []
         self.logits: FloatArray | None = None  # [vocabulary]
 
-    def can_go_on_with(self, token_ids: Sequence[int], start: int) -> bool:
-        """Whether it holds all tokens before ``start``, and after them nothing but the first of these."""
+    def can_go_on_with(self, token_ids: Sequence[int], start: int, most_held: int) -> bool:
+        """Whether it holds all tokens before ``start``, and after them only the first of these, at most
+        ``most_held``.
+        """
         held = self.token_ids[start:]
         return (
-            self.cache is not None and len(self.token_ids) >= start and held == list(token_ids[: len(held)])
+            self.cache is not None
+            and len(self.token_ids) >= start
+            and held == list(token_ids[: len(held)])
+            and len(held) <= most_held
         )
 
 

@@ -62,6 +62,11 @@ class Executor(Protocol):
     @property
     def resource_authority(self) -> ResourceAuthority: ...
     @property
+    def keeps_same_tokens_law(self) -> bool:
+        """Whether what is chosen depends on the sequence alone, bit for bit, however steps cut it."""
+        ...
+
+    @property
     def capacity(self) -> ExecutorCapacity: ...
     @property
     def resolved_plan(self) -> ResolvedModelPlan | None:
@@ -83,7 +88,7 @@ class Executor(Protocol):
         ...
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Computes the plan; one SampledToken for each part with ``sampling``, in the plan's order.
+        """Computes the plan; one SampledToken for each of the parts' choices, in the plan's order.
 
         Raises StepAborted (runtimes.protocol) when ``abort`` was called meanwhile; anything else is a
         failure.

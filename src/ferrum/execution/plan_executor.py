@@ -10,10 +10,13 @@ from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.arrays import FloatArray
 from ferrum.core.block_store import BlockStore
 from ferrum.core.errors import InvalidConfig, ModelError
-from ferrum.core.step import SampledToken, StepPlan, StepResult
+from ferrum.core.step import SampledToken, ScoredTokens, StepPlan, StepResult
 from ferrum.execution.batch_builder import BatchBuilder
+from ferrum.execution.chosen_token import choose_with
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
-from ferrum.runtimes.protocol import LogitsDetail, Runtime, StepBatch, StepOutput
+from ferrum.execution.named_outputs import name_outputs
+from ferrum.runtimes.exact_log_probabilities import row_logprobs
+from ferrum.runtimes.protocol import LogitsDetail, Runtime, StepBatch
 from ferrum.sampling.sampler import Sampler
 
 _SELF_TEST_TOKENS = 4
@@ -45,6 +48,7 @@ class PlanExecutor:
         self._batches = BatchBuilder()
         self._is_closed = False
         self.resolved_plan = resolved_plan
+        self.keeps_same_tokens_law = runtime.keeps_same_tokens_law
         self.block_store: BlockStore | None = runtime
         self.capacity = ExecutorCapacity(
             num_blocks=runtime.num_blocks,
@@ -68,7 +72,7 @@ class PlanExecutor:
         batch = self._batches.build(plan)
         if self._sampler is not None:
             return self._execute_with(self._sampler, plan, batch)
-        return StepResult(self._name_tokens(plan, self._runtime.run(batch, self._logit_detail)))
+        return name_outputs(plan, self._runtime.run(batch, self._logit_detail))
 
     def abort(self) -> None:
         self._runtime.abort()
@@ -79,22 +83,19 @@ class PlanExecutor:
             self._runtime.close()
 
     def _execute_with(self, sampler: Sampler, plan: StepPlan, batch: StepBatch) -> StepResult:
-        logits = self._runtime.run(replace(batch, sampling=None), LogitsDetail.FULL).logits
-        asked = [(part.request_id, part.sampling) for part in plan.parts if part.sampling is not None]
-        return StepResult(
-            tuple(
-                SampledToken(request_id, sampler.choose(row, sampling))
-                for (request_id, sampling), row in zip(asked, logits, strict=True)
-            )
+        logits = iter(
+            self._runtime.run(replace(batch, sampling=None, logprobs=None), LogitsDetail.FULL).logits
         )
-
-    def _name_tokens(self, plan: StepPlan, output: StepOutput) -> tuple[SampledToken, ...]:
-        """Puts request ids on the outputs, which come in the order of the parts that sample."""
-        request_ids = [part.request_id for part in plan.parts if part.sampling is not None]
-        token_ids = output.token_ids.tolist()
-        has_digests = self._logit_detail is LogitsDetail.DIGEST and bool(request_ids)
-        digests = output.logit_digests.tolist() if has_digests else [None] * len(token_ids)
-        return tuple(map(SampledToken, request_ids, token_ids, digests))
+        tokens: list[SampledToken] = []
+        scored: list[ScoredTokens] = []
+        for part in plan.parts:
+            if part.scored is not None:
+                ids, num_top = part.scored.token_ids, part.scored.num_top
+                rows = tuple(row_logprobs(next(logits), token_id, num_top) for token_id in ids)
+                scored.append(ScoredTokens(part.request_id, part.start_position, rows))
+            for choice in part.choices:
+                tokens.append(choose_with(sampler, part.request_id, next(logits), choice))
+        return StepResult(tuple(tokens), tuple(scored))
 
     def _self_test_logits(self) -> FloatArray:
         """Logits [num_tokens, vocabulary] of a few ids, a step each, written to the first KV block."""

@@ -12,10 +12,13 @@ from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.arrays import FloatArray
 from ferrum.core.block_store import BlockStore
 from ferrum.core.errors import InternalError, ModelError
-from ferrum.core.step import SampledToken, SequencePart, StepPlan, StepResult
+from ferrum.core.logprobs import RowLogprobs
+from ferrum.core.step import KnownTokens, SampledToken, ScoredTokens, SequencePart, StepPlan, StepResult
 from ferrum.execution.cache_objects import CacheObjects, HeldSequence
+from ferrum.execution.chosen_token import choose_with
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
 from ferrum.runtimes.causal_model import CacheObject, CausalModel
+from ferrum.runtimes.exact_log_probabilities import row_logprobs
 from ferrum.runtimes.protocol import StepAborted
 from ferrum.sampling.sampler import MultinomialSampler, Sampler
 
@@ -36,6 +39,7 @@ class TransformersExecutor:
     """
 
     resource_authority = ResourceAuthority.ENGINE_MANAGED
+    keeps_same_tokens_law = False
     resolved_plan: ResolvedModelPlan | None = None
     block_store: BlockStore | None = None
 
@@ -69,14 +73,19 @@ class TransformersExecutor:
             _log.warning("this architecture takes a long prompt one token at a time, which is slow")
 
     def execute(self, plan: StepPlan) -> StepResult:
-        tokens = []
+        tokens: list[SampledToken] = []
+        scored: list[ScoredTokens] = []
         for part in plan.parts:
-            logits = self._compute(part)
-            if part.sampling is not None:
-                if not np.isfinite(logits).all():
-                    raise InternalError(f"the logits of {part.request_id} are not finite")
-                tokens.append(SampledToken(part.request_id, self._sampler.choose(logits, part.sampling)))
-        return StepResult(tuple(tokens))
+            held = self._held(part)
+            if part.scored is not None:
+                scored.append(
+                    ScoredTokens(part.request_id, part.start_position, self._score(held, part, part.scored))
+                )
+            self._compute(held, part, len(part.token_ids) - max(0, len(part.choices) - 1))
+            for number, choice in enumerate(part.choices, 1 - len(part.choices)):
+                self._compute(held, part, len(part.token_ids) + number)
+                tokens.append(choose_with(self._sampler, part.request_id, _logits(held, part), choice))
+        return StepResult(tuple(tokens), tuple(scored))
 
     def abort(self) -> None:
         self._abort.set()
@@ -85,20 +94,25 @@ class TransformersExecutor:
         self._objects.clear()
         self._model.close()
 
-    def _compute(self, part: SequencePart) -> FloatArray:
-        """The logits [vocabulary] after the part's last token."""
-        held = self._held(part)
-        rest = part.token_ids[len(held.token_ids) - part.start_position :]
+    def _compute(self, held: HeldSequence, part: SequencePart, num_tokens: int) -> None:
+        """Goes on until the first ``num_tokens`` of the part are in the cache."""
+        rest = part.token_ids[len(held.token_ids) - part.start_position : num_tokens]
         for chunk in self._chunks(rest, is_first=not held.token_ids):
             self._advance(held, chunk)
-        assert held.logits is not None
-        return held.logits
+
+    def _score(self, held: HeldSequence, part: SequencePart, known: KnownTokens) -> tuple[RowLogprobs, ...]:
+        """A forward pass for each token: the model gives the logits after the last one only."""
+        rows = []
+        for num_tokens, token_id in enumerate(known.token_ids, 1):
+            self._compute(held, part, num_tokens)
+            rows.append(row_logprobs(_logits(held, part), token_id, known.num_top))
+        return tuple(rows)
 
     def _held(self, part: SequencePart) -> HeldSequence:
         """The part's sequence up to the part, or into it when a step was given up there."""
         handle, start = part.block_table[0], part.start_position
         held = self._objects.get(handle)
-        if held is not None and held.can_go_on_with(part.token_ids, start):
+        if held is not None and held.can_go_on_with(part.token_ids, start, _num_to_first_output(part)):
             return held
         known = held.token_ids[:start] if held is not None else []
         if len(known) != start:
@@ -132,3 +146,18 @@ class TransformersExecutor:
         cache: CacheObject = self._model.new_cache()
         logits = [self._model.forward(chunk, cache) for chunk in chunks if chunk]
         return logits[-1]
+
+
+def _logits(held: HeldSequence, part: SequencePart) -> FloatArray:
+    """After what is held. Raises InternalError where they are not finite."""
+    assert held.logits is not None
+    if not np.isfinite(held.logits).all():
+        raise InternalError(f"the logits of {part.request_id} are not finite")
+    return held.logits
+
+
+def _num_to_first_output(part: SequencePart) -> int:
+    """Of the part's tokens, those up to the first whose logits are needed."""
+    if part.scored is not None and part.scored.token_ids:
+        return 1
+    return len(part.token_ids) - max(0, len(part.choices) - 1)

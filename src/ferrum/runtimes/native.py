@@ -15,7 +15,7 @@ from ferrum.plan.lowering import lower
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.runtimes.native_assembly import assemble
 from ferrum.runtimes.native_memory import StepLimits
-from ferrum.runtimes.protocol import LogitsDetail, StepAborted, StepBatch, StepOutput
+from ferrum.runtimes.protocol import LogitsDetail, LogprobOutput, StepAborted, StepBatch, StepOutput
 from ferrum.weights.quantized_tensor import QuantizedTensor
 
 BLOCK_TOKENS = 32
@@ -26,6 +26,8 @@ KV_LAYOUT_ID = "native-kv-1"
 
 # Every kernel set and thread count gives the same bits (docs/numerics.md), so neither is part of the id.
 NUMERICS_ID = "native-1 kv={kv_dtype} piece=128"
+
+_NOTHING_LEFT = -2
 
 
 class NativeRuntime:
@@ -131,7 +133,10 @@ class NativeRuntime:
     def run(self, batch: StepBatch, detail: LogitsDetail = LogitsDetail.NONE) -> StepOutput:
         num_outputs = len(batch.output_rows)
         tokens = np.zeros(num_outputs if batch.sampling is not None else 0, np.int32)
+        has_rules = batch.sampling is not None and batch.sampling.rules is not None
+        mirostat_mu = np.zeros(num_outputs if has_rules else 0, np.float64)
         digests = np.zeros(num_outputs, np.uint64) if detail is LogitsDetail.DIGEST else None
+        logprobs = None if batch.logprobs is None else LogprobOutput.for_batch(batch.logprobs)
         finished = self._running().run(
             batch.token_ids,
             batch.positions,
@@ -140,16 +145,21 @@ class NativeRuntime:
             batch.output_rows,
             batch.sampling,
             tokens,
+            mirostat_mu,
             digests,
+            batch.logprobs,
+            logprobs,
         )
         if not finished:
             raise StepAborted
         if (tokens < 0).any():
-            raise InternalError("the model's logits are not finite numbers; its weights may be damaged")
+            raise _failure(int(tokens.min()))
         return StepOutput(
             token_ids=tokens,
             logit_digests=np.zeros(0, np.uint64) if digests is None else digests,
             logits=self._logits(num_outputs if detail is LogitsDetail.FULL else 0),
+            logprobs=logprobs,
+            mirostat_mu=mirostat_mu,
         )
 
     def copy_block(self, source: int, target: int) -> None:
@@ -192,6 +202,13 @@ class NativeRuntime:
         if self._native is None:
             raise RuntimeError("the runtime is closed")
         return self._native
+
+
+def _failure(code: int) -> InternalError:
+    """What the kernels say in place of a token (native/kernels/kernel_table.h)."""
+    if code == _NOTHING_LEFT:
+        return InternalError("no token is allowed: masks and bans leave none of the vocabulary")
+    return InternalError("the model's logits are not finite numbers; its weights may be damaged")
 
 
 def _refuse_odd_heads(plan: ModelPlan) -> None:

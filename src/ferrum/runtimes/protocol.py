@@ -6,17 +6,23 @@ requests, scheduling or text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, Self
 
-from ferrum.core.arrays import FloatArray, Int32Array, Uint64Array
+import numpy as np
+
+from ferrum.core.arrays import Float64Array, FloatArray, Int32Array, Uint64Array
 from ferrum.core.block_store import BlockStore
+from ferrum.core.token_rules import TokenMask, TokenRules
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingBatch:
-    """Sampling instructions as columns, one entry per output row; see SamplingInstruction."""
+    """Sampling instructions as columns, one entry per output row; see SamplingInstruction.
+
+    ``rules`` and ``masks`` are None where no row has one.
+    """
 
     temperature: FloatArray  # [num_outputs], 0 = greedy
     top_k: Int32Array  # [num_outputs], 0 = all
@@ -24,6 +30,40 @@ class SamplingBatch:
     min_p: FloatArray  # [num_outputs]
     seed: Uint64Array  # [num_outputs]
     position: Int32Array  # [num_outputs], index of the token being chosen in prompt + output
+    rules: tuple[TokenRules | None, ...] | None = None  # [num_outputs]
+    masks: tuple[TokenMask | None, ...] | None = None  # [num_outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobBatch:
+    """Which output rows want log-probabilities, one entry per output row; see RowLogprobs."""
+
+    # [num_outputs], 0 = none, else of the row's token and of the num_entries - 1 most likely ones
+    num_entries: Int32Array
+    # [num_outputs], the row's token where it is known already; -1 where one is chosen
+    known_tokens: Int32Array
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobOutput:
+    """What was found; rows and entries that nobody wanted hold zeros."""
+
+    values: FloatArray  # [num_outputs], of the row's token
+    ranks: Int32Array  # [num_outputs], of the row's token, from 1
+    top_ids: Int32Array  # [num_outputs, most entries wanted]
+    top_values: FloatArray  # [num_outputs, most entries wanted]
+
+    @classmethod
+    def for_batch(cls, batch: LogprobBatch) -> Self:
+        """Room for what ``batch`` wants."""
+        num_outputs = len(batch.num_entries)
+        shape = (num_outputs, max(0, int(batch.num_entries.max(initial=0)) - 1))
+        return cls(
+            values=np.zeros(num_outputs, np.float32),
+            ranks=np.zeros(num_outputs, np.int32),
+            top_ids=np.zeros(shape, np.int32),
+            top_values=np.zeros(shape, np.float32),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +76,7 @@ class StepBatch:
     block_tables: Int32Array  # [num_sequences, at least most blocks of any sequence], the rest 0
     output_rows: Int32Array  # [num_outputs], ascending rows whose logits are wanted
     sampling: SamplingBatch | None  # None: no token is chosen (then ask for logits or digests)
+    logprobs: LogprobBatch | None = None  # None: nobody wants any; only with sampling
 
 
 class LogitsDetail(IntEnum):
@@ -46,13 +87,29 @@ class LogitsDetail(IntEnum):
     FULL = 2
 
 
+def _no_mu() -> Float64Array:
+    return np.zeros(0, np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTokens:
+    """``mirostat_mu``: the most surprise the token after each may have; see TokenRules."""
+
+    token_ids: Int32Array  # [num_outputs]
+    mirostat_mu: Float64Array  # [num_outputs]
+
+
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """``token_ids`` is empty without sampling; the other two are empty unless the detail asked for them."""
+    """``token_ids`` is empty without sampling, and holds known tokens as they are; digests and logits are
+    empty unless the detail asked for them.
+    """
 
     token_ids: Int32Array  # [num_outputs]
     logit_digests: Uint64Array  # [num_outputs]
     logits: FloatArray  # [num_outputs, vocabulary]
+    logprobs: LogprobOutput | None = None  # where the batch asked for them
+    mirostat_mu: Float64Array = field(default_factory=_no_mu)  # [num_outputs] where the batch has rules
 
 
 class Runtime(BlockStore, Protocol):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ferrum.core.errors import FerrumError
+from ferrum.core.errors import FerrumError, InvalidRequest
 from ferrum.core.request import InferenceResult
-from ferrum.server.core_to_wire import FINISH_WORDS, usage_fields
+from ferrum.server.core_to_wire import end_fields, usage_fields
 from ferrum.server.disconnect import run_while_connected
 from ferrum.server.engine_door import ChunkStream
 from ferrum.server.error_responses import answering_errors, error_response, json_response
@@ -24,6 +24,8 @@ from ferrum.server.tenant import tenant_of
 from ferrum.server.unsupported_fields import CHAT_FIELDS, refuse_unsupported
 from ferrum.server.wire_schemas import ChatCompletionBody, parse_body
 from ferrum.server.wire_to_core import chat_prompt, inference_request, sampling_params
+
+_OPEN: Mapping[str, object] = {"finish_reason": None}
 
 
 def chat_completions_routes(context: ServerContext) -> list[Route]:
@@ -56,6 +58,8 @@ async def _answer(context: ServerContext, request: Request, body: ChatCompletion
         id=f"chatcmpl-{uuid.uuid4().hex}", created=int(time.time()), model=context.models.resolve(body.model)
     )
     max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    if max_tokens == 0:
+        raise InvalidRequest("must be at least 1: a chat without an answer is none", param="max_tokens")
     sampling = sampling_params(body, max_tokens, context.sampling_defaults)
     tenant = tenant_of(request, body)
     inference = inference_request(completion.id, chat_prompt(body), sampling, body, context.options, tenant)
@@ -65,7 +69,7 @@ async def _answer(context: ServerContext, request: Request, body: ChatCompletion
     chunks = await run_while_connected(request.receive, context.engine.open_stream(inference))
     has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     events = _events(completion, chunks, has_usage=has_usage)
-    opening = completion.chunk({"role": "assistant", "content": ""}, None)
+    opening = completion.chunk({"role": "assistant", "content": ""}, _OPEN)
     return EventStreamResponse(opening, [chunks], events, context.options.ping_interval_s)
 
 
@@ -74,9 +78,9 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     async for chunk in chunks:
         if chunk.text:
-            yield completion.chunk({"content": chunk.text}, None)
+            yield completion.chunk({"content": chunk.text}, _OPEN)
         if chunk.result is not None:
-            yield completion.chunk({}, FINISH_WORDS[chunk.result.finish_reason])
+            yield completion.chunk({}, end_fields(chunk.result))
             if has_usage:
                 yield completion.usage_chunk(chunk.result)
             yield DONE
@@ -104,12 +108,12 @@ class _Completion:
             "index": 0,
             "message": {"role": "assistant", "content": result.text, "refusal": None},
             "logprobs": None,
-            "finish_reason": FINISH_WORDS[result.finish_reason],
+            **end_fields(result),
         }
         return {**self._object("chat.completion", [choice]), **usage_fields([result])}
 
-    def chunk(self, delta: dict[str, object], finish_word: str | None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_word}
+    def chunk(self, delta: dict[str, object], end: Mapping[str, object]) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, **end}
         return data_event(self._object("chat.completion.chunk", [choice]))
 
     def usage_chunk(self, result: InferenceResult) -> bytes:

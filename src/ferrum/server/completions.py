@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from starlette.routing import Route
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import InferenceRequest, InferenceResult
 from ferrum.server.completion_prompts import completion_prompts
-from ferrum.server.core_to_wire import FINISH_WORDS, usage_fields
+from ferrum.server.core_to_wire import end_fields, usage_fields
 from ferrum.server.disconnect import cancel_and_wait, run_while_connected
 from ferrum.server.engine_door import ChunkStream, EngineDoor
 from ferrum.server.error_responses import answering_errors, json_response
@@ -27,6 +27,8 @@ from ferrum.server.tenant import tenant_of
 from ferrum.server.unsupported_fields import COMPLETION_FIELDS, refuse_unsupported
 from ferrum.server.wire_schemas import CompletionBody, parse_body
 from ferrum.server.wire_to_core import COMPLETION_MAX_TOKENS, inference_request, sampling_params
+
+_OPEN: Mapping[str, object] = {"finish_reason": None}
 
 
 def completions_routes(context: ServerContext) -> list[Route]:
@@ -97,10 +99,10 @@ async def _events(
     results: dict[int, InferenceResult] = {}
     async for index, chunk in merge_streams(streams):
         if chunk.text:
-            yield completion.chunk(index, chunk.text, None)
+            yield completion.chunk(index, chunk.text, _OPEN)
         if chunk.result is not None:
             results[index] = chunk.result
-            yield completion.chunk(index, "", FINISH_WORDS[chunk.result.finish_reason])
+            yield completion.chunk(index, "", end_fields(chunk.result))
     if has_usage:
         yield completion.usage_chunk([results[index] for index in sorted(results)])
     yield DONE
@@ -124,18 +126,15 @@ class _Completion:
         }
 
     def whole(self, results: Sequence[InferenceResult]) -> dict[str, object]:
-        choices = [
-            _choice(index, result.text, FINISH_WORDS[result.finish_reason])
-            for index, result in enumerate(results)
-        ]
+        choices = [_choice(index, result.text, end_fields(result)) for index, result in enumerate(results)]
         return {**self._object(choices), **usage_fields(results)}
 
-    def chunk(self, index: int, text: str, finish_word: str | None) -> bytes:
-        return data_event(self._object([_choice(index, text, finish_word)]))
+    def chunk(self, index: int, text: str, end: Mapping[str, object]) -> bytes:
+        return data_event(self._object([_choice(index, text, end)]))
 
     def usage_chunk(self, results: Sequence[InferenceResult]) -> bytes:
         return data_event({**self._object([]), **usage_fields(results)})
 
 
-def _choice(index: int, text: str, finish_word: str | None) -> dict[str, object]:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_word}
+def _choice(index: int, text: str, end: Mapping[str, object]) -> dict[str, object]:
+    return {"index": index, "text": text, "logprobs": None, **end}

@@ -19,6 +19,12 @@ FINISH_WORDS = {
 }
 
 
+def end_fields(result: InferenceResult) -> dict[str, object]:
+    """Why a choice ended; ``stop_reason`` (vLLM's) is there when the caller's stop string or token did it."""
+    reason = {} if result.stop_reason is None else {"stop_reason": result.stop_reason}
+    return {"finish_reason": FINISH_WORDS[result.finish_reason], **reason}
+
+
 def usage_object(usages: Iterable[Usage]) -> dict[str, object]:
     """The summed token counts of all choices of one answer."""
     counted = list(usages)
@@ -35,7 +41,15 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, object]:
 def usage_fields(results: Iterable[InferenceResult]) -> dict[str, object]:
     """``usage`` of an answer with these choices, and beside it what their requests asked to know."""
     ended = list(results)
-    fields: dict[str, object] = {"usage": usage_object(result.usage for result in ended)}
+    usage = usage_object(result.usage for result in ended)
+    drafted = sum(result.draft_use.drafted for result in ended)
+    if drafted:
+        accepted = sum(result.draft_use.accepted for result in ended)
+        usage["completion_tokens_details"] = {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": drafted - accepted,
+        }
+    fields: dict[str, object] = {"usage": usage}
     explanations = [asdict(each) for result in ended if (each := result.cache_explanation) is not None]
     if explanations:
         fields["cache_explanations"] = explanations

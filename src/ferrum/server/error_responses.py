@@ -26,7 +26,9 @@ from ferrum.core.errors import (
     EngineClosed,
     EngineStalled,
     FerrumError,
+    ForbiddenToken,
     InvalidRequest,
+    MalformedAnswer,
     QueueFull,
     RequestCancelled,
     ResourceExhausted,
@@ -65,6 +67,8 @@ KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (EngineClosed, ErrorKind(503, UNAVAILABLE, "shutting_down")),
     (EngineStalled, ErrorKind(503, UNAVAILABLE, "engine_stalled")),
     (RequestCancelled, ErrorKind(503, UNAVAILABLE, "cancelled")),
+    (ForbiddenToken, ErrorKind(500, "model_error", "forbidden_token")),
+    (MalformedAnswer, ErrorKind(500, "model_error", "malformed_answer")),
 )
 INTERNAL = ErrorKind(500, "internal_server_error", "internal_error")
 INTERNAL_MESSAGE = "internal error; the server's log has the details"

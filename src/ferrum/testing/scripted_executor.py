@@ -7,10 +7,23 @@ import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from ferrum.cache.block_pool import BlockKeeper
+from ferrum.core.arrays import FloatArray
 from ferrum.core.block_store import BlockStore
-from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart, StepPlan, StepResult
+from ferrum.core.logprobs import RowLogprobs
+from ferrum.core.step import (
+    KnownTokens,
+    SampledToken,
+    SamplingInstruction,
+    ScoredTokens,
+    SequencePart,
+    StepPlan,
+    StepResult,
+)
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
+from ferrum.runtimes.exact_log_probabilities import row_logprobs
 from ferrum.runtimes.protocol import StepAborted
 
 History = tuple[int, ...]
@@ -24,6 +37,12 @@ def letter_of_history(request_id: str, history: History, sampling: SamplingInstr
     """A lower-case letter that depends on every token, their order and the seed, and on nothing else."""
     text = f"{history}{sampling.seed if sampling.temperature else None}"
     return ord("a") + hashlib.sha256(text.encode()).digest()[0] % 26
+
+
+def logits_of_history(history: History, vocabulary_size: int) -> FloatArray:
+    """[vocabulary_size], for log-probabilities; what is chosen has nothing to do with them."""
+    seed = np.frombuffer(hashlib.sha256(repr(history).encode()).digest(), np.uint32)
+    return np.random.default_rng(seed).normal(0, 3, vocabulary_size).astype(np.float32)
 
 
 def scripted(answers: Mapping[str, Sequence[int]]) -> Choose:
@@ -72,6 +91,7 @@ class ScriptedExecutor:
     """
 
     block_keeper: BlockKeeper | None = None
+    keeps_same_tokens_law = True
 
     def __init__(
         self,
@@ -118,9 +138,13 @@ class ScriptedExecutor:
             raise StepAborted
         for part in plan.parts:
             self._store(part)
-        return StepResult(
-            tuple(self._sample(part, part.sampling) for part in plan.parts if part.sampling is not None)
+        tokens = (
+            self._sample(part, end, choice)
+            for part in plan.parts
+            for end, choice in zip(_choice_ends(part), part.choices, strict=True)
         )
+        scored = (self._score(part, part.scored) for part in plan.parts if part.scored is not None)
+        return StepResult(tuple(tokens), tuple(scored))
 
     def abort(self) -> None:
         self._abort.set()
@@ -133,15 +157,36 @@ class ScriptedExecutor:
         for position, token_id in enumerate(part.token_ids, part.start_position):
             self._slots[self._slot(part, position)] = token_id
 
-    def _sample(self, part: SequencePart, sampling: SamplingInstruction) -> SampledToken:
-        num_tokens = part.start_position + len(part.token_ids)
+    def _sample(self, part: SequencePart, num_tokens: int, sampling: SamplingInstruction) -> SampledToken:
         assert sampling.position == num_tokens, (
             f"{part.request_id}: chooses {sampling.position} after {num_tokens}"
         )
-        history = tuple(self._slots[self._slot(part, position)] for position in range(num_tokens))
+        history = self._history(part, num_tokens)
         digest = int.from_bytes(hashlib.sha256(repr(history).encode()).digest()[:8], "little")
-        return SampledToken(part.request_id, self._choose(part.request_id, history, sampling), digest)
+        token_id = self._choose(part.request_id, history, sampling)
+        logprobs = None if sampling.logprobs is None else self._logprobs(history, token_id, sampling.logprobs)
+        return SampledToken(part.request_id, token_id, digest, logprobs)
+
+    def _score(self, part: SequencePart, known: KnownTokens) -> ScoredTokens:
+        rows = (
+            self._logprobs(self._history(part, end), token_id, known.num_top)
+            for end, token_id in enumerate(known.token_ids, part.start_position + 1)
+        )
+        return ScoredTokens(part.request_id, part.start_position, tuple(rows))
+
+    def _history(self, part: SequencePart, num_tokens: int) -> History:
+        return tuple(self._slots[self._slot(part, position)] for position in range(num_tokens))
+
+    def _logprobs(self, history: History, token_id: int, num_top: int) -> RowLogprobs:
+        logits = logits_of_history(history, self.capacity.vocabulary_size)
+        return row_logprobs(logits, token_id, num_top)
 
     def _slot(self, part: SequencePart, position: int) -> int:
         block, offset = divmod(position, self.capacity.block_tokens)
         return part.block_table[block] * self.capacity.block_tokens + offset
+
+
+def _choice_ends(part: SequencePart) -> range:
+    """After how many tokens of the sequence each of the part's choices is made."""
+    end = part.start_position + len(part.token_ids)
+    return range(end - len(part.choices) + 1, end + 1)

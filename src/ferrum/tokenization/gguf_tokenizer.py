@@ -11,7 +11,12 @@ from ferrum.tokenization.control_tokens import ControlToken, ControlTokens
 from ferrum.tokenization.metadata import TokenizerMetadata
 from ferrum.tokenization.pre_tokenizers import PRE_KEY, find_pre_tokenizer
 from ferrum.tokenization.sentencepiece_bpe import build_sentencepiece_encoder, sentencepiece_token_bytes
-from ferrum.tokenization.special_tokens import PromptDefaults, SpecialTokens, read_special_tokens
+from ferrum.tokenization.special_tokens import (
+    PromptDefaults,
+    SpecialTokens,
+    read_special_tokens,
+    with_control_ends,
+)
 from ferrum.tokenization.text_encoder import TextEncoder
 from ferrum.tokenization.tokenizer import Tokenizer, TokenizerParts
 from ferrum.tokenization.unigram import build_unigram_encoder
@@ -37,7 +42,7 @@ def tokenizer_from_gguf(metadata: TokenizerMetadata, cache_directory: Path | Non
         raise TokenizerError(
             MODEL_KEY, f"no tokenizer kind named {kind!r} is known; there are: {', '.join(_KINDS)}"
         )
-    vocabulary = read_vocabulary(metadata)
+    vocabulary = with_control_ends(read_vocabulary(metadata))
     if kind == "gpt2":
         pre_tokenizer = find_pre_tokenizer(metadata.get_str(PRE_KEY) if PRE_KEY in metadata else None)
         special = read_special_tokens(metadata, vocabulary, PromptDefaults(adds_bos=pre_tokenizer.adds_bos))
@@ -83,6 +88,7 @@ def _parts(
         # SentencePiece puts its dummy prefix between the beginning token and the first word.
         bos_keeps_start=True,
         chat_template=metadata.get_str(CHAT_TEMPLATE_KEY) if CHAT_TEMPLATE_KEY in metadata else None,
+        unused_ids=vocabulary.filler_ids,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ferrum.core.errors import TokenizerError
 from ferrum.tokenization.metadata import TokenizerMetadata
@@ -31,7 +31,10 @@ END_OF_TURN_TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """``prompt_prefix`` and ``prompt_suffix`` are put around a raw prompt (beginning token, separators)."""
+    """``prompt_prefix`` and ``prompt_suffix`` are put around a raw prompt (beginning token, separators).
+
+    ``other_ids``: separator, class and mask tokens, which models that read texts have.
+    """
 
     bos_id: int | None
     eos_id: int | None
@@ -40,6 +43,13 @@ class SpecialTokens:
     eos_ids: frozenset[int]
     prompt_prefix: tuple[int, ...] = ()
     prompt_suffix: tuple[int, ...] = ()
+    other_ids: frozenset[int] = frozenset()
+
+    @property
+    def role_ids(self) -> frozenset[int]:
+        """Every token with a role but the end tokens."""
+        named = (self.bos_id, self.unknown_id, self.padding_id)
+        return self.other_ids.union(token_id for token_id in named if token_id is not None)
 
     @property
     def adds_bos(self) -> bool:
@@ -80,7 +90,35 @@ def read_special_tokens(
         eos_ids=frozenset(end for end in ends if end is not None) | end_of_turn_ids(controls),
         prompt_prefix=tuple(prefix),
         prompt_suffix=tuple(suffix),
+        other_ids=frozenset(
+            token_id
+            for name in ("seperator_token_id", "cls_token_id", "mask_token_id")
+            if (token_id := _read_id(metadata, name, vocabulary.size)) is not None
+        ),
     )
+
+
+def with_control_ends(vocabulary: Vocabulary) -> Vocabulary:
+    """The same, its ends of turns control tokens even where the file calls them user-defined, as some do.
+
+    Otherwise answers would not end, and a user's text could write one. "</s>" stays what it is: vocabularies
+    with HTML tags have it for struck-out text.
+    """
+    ends = [
+        token_id
+        for token_id in vocabulary.ids_of_type(TokenType.USER_DEFINED)
+        if is_end_of_turn(vocabulary.tokens[token_id])
+    ]
+    if not ends:
+        return vocabulary
+    types = vocabulary.types.copy()
+    types[ends] = TokenType.CONTROL
+    return replace(vocabulary, types=types)
+
+
+def is_end_of_turn(text: str) -> bool:
+    """Whether a token spelled so can mean nothing but the end, whatever its type."""
+    return text in END_OF_TURN_TEXTS and text != "</s>"
 
 
 def end_of_turn_ids(controls: dict[str, int]) -> frozenset[int]:

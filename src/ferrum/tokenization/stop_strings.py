@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """``emit`` is text that is safe to show; with ``is_match`` it ends just before the stop string."""
+    """``emit`` is text that is safe to show; with ``stop`` it ends where that stop string begins."""
 
     emit: str
-    is_match: bool = False
+    stop: str | None = None
+
+    @property
+    def is_match(self) -> bool:
+        return self.stop is not None
 
 
 @dataclass(slots=True)
@@ -28,8 +32,14 @@ class _Node:
     stop_length: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Span:
+    start: int
+    end: int
+
+
 class StopMatcher:
-    """Cuts a text before the stop string that starts first.
+    """Cuts a text before the stop string that starts first; of two that start there, the shorter one.
 
     What is emitted does not depend on how the text is cut into pieces: where one stop string ends inside
     another that began earlier, the earlier one is waited for. Mutates its state with every push; used by one
@@ -40,8 +50,8 @@ class StopMatcher:
         self._root = _build(stops)
         self._node = self._root
         self._held = ""
-        # Where in the held text the earliest complete stop string starts.
-        self._match_start: int | None = None
+        # The earliest complete stop string in the held text.
+        self._match: _Span | None = None
 
     def push(self, text: str) -> MatchResult:
         """Takes the next piece. After a match nothing more may be pushed."""
@@ -54,26 +64,41 @@ class StopMatcher:
             position += 1
             pending_start = position - self._node.depth
             if self._node.stop_length:
-                start = position - self._node.stop_length
-                self._match_start = start if self._match_start is None else min(start, self._match_start)
-            if self._match_start is not None and pending_start >= self._match_start:
-                return self._finish(self._match_start)
-        keep_from = len(self._held) - self._node.depth
-        emit, self._held = self._held[:keep_from], self._held[keep_from:]
-        if self._match_start is not None:
-            self._match_start -= keep_from
-        return MatchResult(emit)
+                self._note(_Span(position - self._node.stop_length, position))
+            if self._match is not None and pending_start >= self._match.start:
+                return self._finish(self._match)
+        return self._show(len(self._held) - self._node.depth)
+
+    def pass_over(self, text: str) -> MatchResult:
+        """Takes a piece in which no stop string may end; one that begins in it and ends later counts."""
+        if not self._root.children:
+            return MatchResult(text)
+        for character in text:
+            self._advance(character)
+        self._held += text
+        return self._show(len(self._held) - self._node.depth)
 
     def flush(self) -> MatchResult:
         """The text has ended: what was held back comes out, up to a stop string that is complete in it."""
-        if self._match_start is not None:
-            return self._finish(self._match_start)
+        if self._match is not None:
+            return self._finish(self._match)
         emit, self._held, self._node = self._held, "", self._root
         return MatchResult(emit)
 
-    def _finish(self, start: int) -> MatchResult:
-        emit, self._held, self._match_start, self._node = self._held[:start], "", None, self._root
-        return MatchResult(emit, is_match=True)
+    def _note(self, found: _Span) -> None:
+        if self._match is None or found.start < self._match.start:
+            self._match = found
+
+    def _show(self, keep_from: int) -> MatchResult:
+        emit, self._held = self._held[:keep_from], self._held[keep_from:]
+        if self._match is not None:
+            self._match = _Span(self._match.start - keep_from, self._match.end - keep_from)
+        return MatchResult(emit)
+
+    def _finish(self, match: _Span) -> MatchResult:
+        emit, stop = self._held[: match.start], self._held[match.start : match.end]
+        self._held, self._match, self._node = "", None, self._root
+        return MatchResult(emit, stop)
 
     def _advance(self, character: str) -> None:
         node: _Node | None = self._node

@@ -20,15 +20,22 @@ class DecodingTokenizer(Protocol):
 class StreamDecoder:
     """Decodes one answer. Mutates its pending bytes with every push; used by one request.
 
-    Control tokens give no text. An incomplete character is held back until its last byte arrives; bytes that
-    can no longer become a character turn into U+FFFD at once, a dangling tail does at flush().
+    Control tokens give no text, unless ``shows_control_tokens``: then they are written out. An incomplete
+    character is held back until its last byte arrives; bytes that can no longer become a character turn into
+    U+FFFD at once, a dangling tail does at flush().
 
     ``preceding_ids`` are the tokens the answer follows where it goes on in the middle of a text (a raw
     completion): its first space is then a real one and is kept. Without them the answer is a text of its own.
     """
 
-    def __init__(self, tokenizer: DecodingTokenizer, preceding_ids: Sequence[int] = ()) -> None:
-        self._control_ids = tokenizer.control_ids
+    def __init__(
+        self,
+        tokenizer: DecodingTokenizer,
+        preceding_ids: Sequence[int] = (),
+        *,
+        shows_control_tokens: bool = False,
+    ) -> None:
+        self._hidden_ids: Collection[int] = () if shows_control_tokens else tokenizer.control_ids
         self._token_bytes = tokenizer.token_bytes
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         follows_text = bool(preceding_ids) and preceding_ids[-1] not in tokenizer.control_ids
@@ -36,7 +43,7 @@ class StreamDecoder:
 
     def push(self, token_id: int) -> str:
         """The text that this token completes; often the token's own, sometimes none."""
-        if token_id in self._control_ids:
+        if token_id in self._hidden_ids:
             return ""
         data = self._token_bytes(token_id)
         if self._drops_space and data:

@@ -8,7 +8,7 @@ from ferrum.execution.executor import ResourceAuthority
 
 def _chosen(executor: StubExecutor, temperature: float) -> set[int]:
     parts = tuple(
-        SequencePart(f"r{seed}", (1,), 0, (seed,), SamplingInstruction(temperature, 0, 1.0, 0.0, seed, 1))
+        SequencePart(f"r{seed}", (1,), 0, (seed,), (SamplingInstruction(temperature, 0, 1.0, 0.0, seed, 1),))
         for seed in range(8)
     )
     return {token.token_id for token in executor.execute(StepPlan(parts)).tokens}

@@ -80,7 +80,7 @@ def run_alone(
             sampling.seed or 0,
             len(tokens),
         )
-        part = SequencePart("solo", tuple(tokens[num_computed:]), num_computed, blocks, instruction)
+        part = SequencePart("solo", tuple(tokens[num_computed:]), num_computed, blocks, (instruction,))
         num_computed = len(tokens)
         tokens.append(executor.execute(StepPlan((part,))).tokens[0].token_id)
     return tuple(tokens[num_prompt:])

@@ -48,10 +48,9 @@ class RecurrentExecutor(ScriptedExecutor):
         tokens = self.states.setdefault(part.state_slot, [])
         assert part.start_position <= len(tokens), f"{part.request_id} is not what its slot holds"
         tokens[part.start_position :] = part.token_ids
-        if part.sampling is None:
-            return ()
-        return (
-            SampledToken(part.request_id, letter_of_history(part.request_id, tuple(tokens), part.sampling)),
+        return tuple(
+            SampledToken(part.request_id, letter_of_history(part.request_id, tuple(tokens), choice))
+            for choice in part.choices
         )
 
 

@@ -14,9 +14,9 @@ def test_a_mixed_step_becomes_flat_arrays() -> None:
     batch = BatchBuilder().build(
         StepPlan(
             (
-                SequencePart("decode", (11,), 6, (4, 2), INSTRUCTION),
-                SequencePart("middle", (21, 22, 23), 3, (0, 1, 5), None),
-                SequencePart("last", (31, 32), 0, (7,), INSTRUCTION),
+                SequencePart("decode", (11,), 6, (4, 2), (INSTRUCTION,)),
+                SequencePart("middle", (21, 22, 23), 3, (0, 1, 5), ()),
+                SequencePart("last", (31, 32), 0, (7,), (INSTRUCTION,)),
             )
         )
     )
@@ -30,13 +30,13 @@ def test_a_mixed_step_becomes_flat_arrays() -> None:
 
 
 def test_a_step_that_chooses_nothing_has_no_sampling() -> None:
-    batch = BatchBuilder().build(StepPlan((SequencePart("a", (1, 2), 0, (0,), None),)))
+    batch = BatchBuilder().build(StepPlan((SequencePart("a", (1, 2), 0, (0,), ()),)))
     assert batch.sampling is None
     assert batch.output_rows.tolist() == []
 
 
 def test_every_array_has_the_type_the_runtime_reads() -> None:
-    batch = BatchBuilder().build(StepPlan((SequencePart("a", (1,), 0, (0,), INSTRUCTION),)))
+    batch = BatchBuilder().build(StepPlan((SequencePart("a", (1,), 0, (0,), (INSTRUCTION,)),)))
     arrays = (batch.token_ids, batch.positions, batch.sequence_starts, batch.block_tables, batch.output_rows)
     assert {array.dtype for array in arrays} == {np.dtype(np.int32)}
     assert all(array.flags.c_contiguous for array in arrays)
@@ -52,7 +52,7 @@ def test_every_array_has_the_type_the_runtime_reads() -> None:
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 40)), min_size=1, max_size=20))
 def test_rows_of_a_part_are_at_its_own_consecutive_positions(shapes: list[tuple[int, int]]) -> None:
     parts = tuple(
-        SequencePart(str(index), tuple(range(length)), start, (0,) * 5, None)
+        SequencePart(str(index), tuple(range(length)), start, (0,) * 5, ())
         for index, (start, length) in enumerate(shapes)
     )
     batch = BatchBuilder().build(StepPlan(parts))
@@ -71,7 +71,7 @@ steps = st.lists(st.lists(tables, min_size=1, max_size=6), min_size=1, max_size=
 def test_block_tables_hold_nothing_of_the_steps_before(steps: list[list[tuple[int, ...]]]) -> None:
     builder = BatchBuilder()
     for step in steps:
-        parts = tuple(SequencePart(str(row), (1,), 0, table, None) for row, table in enumerate(step))
+        parts = tuple(SequencePart(str(row), (1,), 0, table, ()) for row, table in enumerate(step))
         rows = builder.build(StepPlan(parts)).block_tables
         assert rows.flags.c_contiguous
         assert rows.shape[0] == len(step)
@@ -84,7 +84,7 @@ def test_a_table_that_grew_or_moved_is_written_again() -> None:
     short, long = (1,), (1, 2)
 
     def rows(*tables: tuple[int, ...]) -> list[list[int]]:
-        parts = tuple(SequencePart(str(row), (1,), 0, table, None) for row, table in enumerate(tables))
+        parts = tuple(SequencePart(str(row), (1,), 0, table, ()) for row, table in enumerate(tables))
         return builder.build(StepPlan(parts)).block_tables.tolist()
 
     assert rows(short, (9, 8)) == [[1, 0], [9, 8]]

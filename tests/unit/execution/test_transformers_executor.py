@@ -24,7 +24,7 @@ def _part(
 ) -> SequencePart:
     ids = tuple(tokens)
     sampling = SamplingInstruction(temperature, 0, 1.0, 0.0, seed=5, position=start + len(ids))
-    return SequencePart(f"r{handle}", ids, start, (handle,), sampling if samples else None)
+    return SequencePart(f"r{handle}", ids, start, (handle,), (sampling,) if samples else ())
 
 
 def _run(executor: TransformersExecutor, *parts: SequencePart) -> list[int]:

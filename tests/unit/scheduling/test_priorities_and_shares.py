@@ -154,7 +154,7 @@ def test_tenants_get_equal_tokens_whatever_they_ask_for_at_once() -> None:
         plan = driver.step()
         assert plan is not None
         for part in plan.parts:
-            cost = len(part.token_ids) * (part.start_position < 3) + 2 * (part.sampling is not None)
+            cost = len(part.token_ids) * (part.start_position < 3) + 2 * len(part.choices)
             work[tenant_of[part.request_id]] += cost
     assert max(work.values()) <= 1.1 * min(work.values()), work
     for request_id in driver.active:

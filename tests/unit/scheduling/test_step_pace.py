@@ -15,11 +15,11 @@ CHOICE = SamplingInstruction(0.0, 0, 1.0, 0.0, seed=1, position=1)
 
 
 def decode(position: int) -> SequencePart:
-    return SequencePart("d", (1,), position, (), CHOICE)
+    return SequencePart("d", (1,), position, (), (CHOICE,))
 
 
 def chunk(start: int, num_tokens: int) -> SequencePart:
-    return SequencePart("p", (1,) * num_tokens, start, (), None)
+    return SequencePart("p", (1,) * num_tokens, start, (), ())
 
 
 def taught(machine: SimulatedMachine, steps: int = 60) -> StepPace:

@@ -1,0 +1,125 @@
+"""The second look at a finished answer, by other code than wrote it. Knows no tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, Protocol
+
+from jsonschema import FormatChecker, ValidationError, validators
+from jsonschema.exceptions import SchemaError
+from jsonschema.protocols import Validator
+
+from ferrum.constraints.schema_keywords import DIALECTS
+from ferrum.constraints.string_formats import FORMATS
+from ferrum.core.errors import InvalidConstraint
+
+
+class AnswerCheck(Protocol):
+    """Says what is wrong with a finished answer; None: nothing."""
+
+    def problem(self, text: str) -> str | None: ...
+
+
+class AnyText:
+    """For grammars, where the matcher alone knows."""
+
+    def problem(self, text: str) -> str | None:
+        return None
+
+
+class JsonObjectCheck:
+    """One JSON object."""
+
+    def problem(self, text: str) -> str | None:
+        value = _read(text)
+        if isinstance(value, _Unreadable):
+            return value.problem
+        return None if isinstance(value, dict) else "it is no JSON object"
+
+
+class RegexCheck:
+    """A text that Python's ``re`` matches as a whole."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+
+    def problem(self, text: str) -> str | None:
+        return None if self._pattern.fullmatch(text) else "the expression does not match it"
+
+
+class ChoiceCheck:
+    """One of the texts."""
+
+    def __init__(self, choices: list[str]) -> None:
+        self._choices = frozenset(choices)
+
+    def problem(self, text: str) -> str | None:
+        return None if text in self._choices else "it is none of the choices"
+
+
+class JsonSchemaCheck:
+    """A JSON value that ``jsonschema`` finds valid, formats included.
+
+    Raises InvalidConstraint for a schema that breaks the rules for schemas.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._validator = _validator(schema)
+
+    def problem(self, text: str) -> str | None:
+        value = _read(text)
+        if isinstance(value, _Unreadable):
+            return value.problem
+        error = next(iter(self._validator.iter_errors(value)), None)
+        return None if error is None else f"{error.json_path}: {error.message[:200]}"
+
+
+class _Unreadable:
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return _Unreadable(f"it is no JSON: {error}")
+
+
+def _validator(schema: Any) -> Validator:
+    dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    if dialect is not None and str(dialect).rstrip("#") not in DIALECTS:
+        raise InvalidConstraint(f"{str(dialect)[:60]!r} is not known; leave it out", "$schema", "")
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as error:
+        pointer = "".join(f"/{step}" for step in error.absolute_path)
+        raise InvalidConstraint(
+            f"breaks the rules for schemas: {error.message[:200]}", None, pointer
+        ) from None
+    except RecursionError:
+        raise InvalidConstraint("is nested too deep", None, "") from None
+    extend: Any = validators.extend  # Not typed.
+    made: Validator = extend(kind, {"multipleOf": _multiple_of})(schema, format_checker=_format_checker())
+    return made
+
+
+def _multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Any:
+    """In decimal digits, as they stand in the text: 0.3 is a multiple of 0.1."""
+    if validator.is_type(instance, "number") and Decimal(repr(instance)) % Decimal(repr(divisor)):
+        yield ValidationError(f"{instance!r} is not a multiple of {divisor!r}")
+
+
+def _format_checker() -> FormatChecker:
+    checker = FormatChecker(formats=())
+    for name, pattern in FORMATS.items():
+        checker.checkers[name] = (_matcher(pattern), ())
+    return checker
+
+
+def _matcher(pattern: str) -> Any:
+    compiled = re.compile(pattern)
+    return lambda value: not isinstance(value, str) or compiled.fullmatch(value) is not None

@@ -1,0 +1,145 @@
+"""Compiles constraints beside the engine's loop: once each, on few threads, within limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits
+
+from ferrum.constraints.answer_check import AnswerCheck
+from ferrum.constraints.constraint_matcher import ConstraintMatcher, count_bits
+from ferrum.constraints.constraint_tokenizer import ConstraintTokenizer, VocabularyTokenizer
+from ferrum.constraints.grammar_source import read_constraint
+from ferrum.constraints.json_schema_grammar import engine_problem, one_line
+from ferrum.constraints.thread_priority import give_way
+from ferrum.core.constraint import Constraint, ConstraintKind
+from ferrum.core.errors import ConstraintTooComplex, FerrumError, InternalError, InvalidConstraint
+from ferrum.core.token_rules import TokenMask
+
+CACHE_ENTRIES = 256
+COMPILE_S = 4.0
+_NUM_WORKERS = 2
+
+
+class CompiledConstraint:
+    """A grammar before its first token, from which answers start. Safe to share."""
+
+    def __init__(
+        self,
+        engine: LLMatcher,
+        first_mask: TokenMask,
+        check: AnswerCheck,
+        token_bytes: Callable[[int], bytes],
+        delimiter: str | None,
+    ) -> None:
+        self._engine = engine
+        self._first_mask = first_mask
+        self._check = check
+        self._token_bytes = token_bytes
+        self._delimiter = delimiter
+        self._lock = threading.Lock()
+
+    def start(self) -> ConstraintMatcher:
+        """The state of a new answer."""
+        with self._lock:
+            engine = self._engine.deep_copy()
+        return ConstraintMatcher(engine, self._first_mask, self._check, self._token_bytes, self._delimiter)
+
+
+class ConstraintCompiler:
+    """Compiles, and keeps the last ``CACHE_ENTRIES`` results, refusals too. Any thread may call it.
+
+    ``vocabulary_size`` is the model's, whose masks these are. A compilation that takes longer than
+    ``COMPILE_S`` is refused and goes on beside, to be there for the next one who asks.
+    """
+
+    def __init__(
+        self, tokenizer: VocabularyTokenizer, vocabulary_size: int, compile_s: float = COMPILE_S
+    ) -> None:
+        self._tokenizer = ConstraintTokenizer(tokenizer)
+        self._num_words = -(-vocabulary_size // 32)
+        self._vocabulary_size = min(vocabulary_size, tokenizer.vocab_size)
+        self._compile_s = compile_s
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Constraint, Future[CompiledConstraint]] = OrderedDict()
+        self._workers: ThreadPoolExecutor | None = None
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        """Raises InvalidConstraint, ConstraintTooComplex, or InternalError without an engine."""
+        future = self._future(constraint)
+        wait([future], self._compile_s)
+        if not future.done():
+            raise ConstraintTooComplex(f"it is not compiled after {self._compile_s:g} s")
+        return future.result()
+
+    def warm_up(self) -> None:
+        """Makes the engine's tokenizer now, on a worker, so that the first constraint need not wait."""
+        with self._lock:
+            self._pool().submit(self._tokenizer.get)
+
+    def close(self) -> None:
+        """Ends the workers; what they are at ends by itself."""
+        with self._lock:
+            workers, self._workers = self._workers, None
+            self._known.clear()
+        if workers is not None:
+            workers.shutdown(wait=False, cancel_futures=True)
+
+    def _future(self, constraint: Constraint) -> Future[CompiledConstraint]:
+        with self._lock:
+            future = self._known.get(constraint)
+            if future is None:
+                future = self._pool().submit(self._compile_now, constraint)
+                self._known[constraint] = future
+                if len(self._known) > CACHE_ENTRIES:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(constraint)
+            return future
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._workers is None:
+            # They must not take the processor from the threads that compute tokens.
+            self._workers = ThreadPoolExecutor(_NUM_WORKERS, "ferrum-constraint", initializer=give_way)
+        return self._workers
+
+    def _compile_now(self, constraint: Constraint) -> CompiledConstraint:
+        try:
+            return self._build(constraint)
+        except FerrumError:
+            raise
+        except RecursionError:
+            raise InvalidConstraint(f"the {constraint.kind} is nested too deep") from None
+        except Exception as error:
+            raise InternalError(f"compiling a {constraint.kind} failed: {error!r}") from error
+
+    def _build(self, constraint: Constraint) -> CompiledConstraint:
+        tokenizer = self._tokenizer.get()
+        limits = LLParserLimits(verbose_errors=False)
+        delimiter = constraint.starts_after
+        source = read_constraint(
+            constraint,
+            validate=partial(engine_problem, tokenizer=tokenizer, limits=limits),
+            delimiter_id=None if delimiter is None else self._tokenizer.delimiter_id(delimiter),
+            deadline=time.monotonic() + self._compile_s,
+        )
+        engine = LLMatcher(tokenizer, source.grammar, log_level=0, limits=limits)
+        mask = self._first_mask(engine, constraint.kind)
+        return CompiledConstraint(engine, mask, source.check, self._tokenizer.token_bytes, delimiter)
+
+    def _first_mask(self, engine: LLMatcher, kind: ConstraintKind) -> TokenMask:
+        """[num_words]. Raises InvalidConstraint for a grammar without a first token."""
+        words = np.frombuffer(engine.compute_bitmask(), np.uint32)[: self._num_words]
+        if engine.is_error() or engine.is_stopped():
+            problem = one_line(engine.get_error()).removeprefix("NoExtensionBias")
+            raise InvalidConstraint(f"no text fulfils the {kind}{': ' if problem else ''}{problem}")
+        mask = np.zeros(self._num_words, np.uint32)
+        mask[: len(words)] = words
+        if not count_bits(mask):
+            raise InvalidConstraint(f"no token of this model can begin a text that fulfils the {kind}")
+        return mask
