@@ -161,7 +161,7 @@ class EngineBuilder:
     def _load_model(self, components: ComponentConfig) -> ComponentConfig:
         """The model, loaded once for tokenizer and executor; not at all when both are there already."""
         if self.defined_model is not None:
-            require_room_for_drafts(self.defined_model.sources.options.engine, components.engine)
+            require_room_for_drafts(self.defined_model, components.engine.speculation)
             return _with_model(components, self.defined_model.model)
         if self.tokenizer is not None and self.executor is not None:
             return components
@@ -238,6 +238,7 @@ class EngineBuilder:
             ),
             make_scheduler=self.registry.schedulers.get("continuous").create(components),
             observers=observers,
+            policies=self.registry.policies,
             drafter=drafter,
         )
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from ferrum.assembly.component_config import ComponentConfig
 from ferrum.assembly.draft_model import DRAFT_OPTION
 from ferrum.assembly.model_loading import PlanModel
+from ferrum.assembly.model_sources import DefinedModel
 from ferrum.cache.block_pool import DRAFT_KV_BLOCK, BlockPool
 from ferrum.cache.cache_manager import CacheManager
-from ferrum.core.config import EngineConfig
 from ferrum.core.drafting import Drafter
 from ferrum.core.errors import InvalidConfig
 from ferrum.core.speculation_config import SpeculationConfig, SpeculationMethod
@@ -36,9 +36,9 @@ def read_speculation(components: ComponentConfig) -> SpeculationConfig:
     return replace(config, method=method, draft_model=model, num_tokens=num_tokens)
 
 
-def require_room_for_drafts(loaded: EngineConfig, wanted: EngineConfig) -> None:
-    """Raises InvalidConfig when a model was not ``loaded`` for the speculation that is ``wanted``."""
-    if wanted.speculation.is_on and wanted.speculation != loaded.speculation:
+def require_room_for_drafts(defined: DefinedModel, wanted: SpeculationConfig) -> None:
+    """Raises InvalidConfig when a model was not loaded for the speculation that is ``wanted``."""
+    if wanted.is_on and wanted != defined.sources.options.engine.speculation:
         raise InvalidConfig(
             "speculation",
             "the model was loaded for another choice and keeps no room for these drafts; load it with the "
