@@ -11,6 +11,7 @@ from ferrum.core.logprobs import MAX_TOP_LOGPROBS
 MAX_STOP_STRINGS = 32
 MAX_STOP_TOKEN_IDS = 256
 MAX_SEED = 2**63 - 1
+MAX_ANSWERS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,10 @@ class SamplingParams:
                  place of each, up to 20; 0 = of the tokens alone, None = none. They are of the model's own
                  distribution: nothing that is said here of the choice of tokens has a part in them
     prompt_logprobs  the same for the prompt's tokens
+    n            answers to the prompt, 1 to 128, each under a seed of its own that follows from ``seed`` and
+                 its index; the first is what n = 1 gives
+    best_of      write this many, n to 128, and give the n of the highest log-probability in all, the best
+                 first; None = n. The usage counts them all
     echo         the answer's text begins with the prompt's, and with ``logprobs`` its tokens do, too
 
     Raises InvalidRequest naming the parameter and its range.
@@ -51,6 +56,8 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     echo: bool = False
+    n: int = 1
+    best_of: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -75,9 +82,17 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _require_integer(name, getattr(self, name), 0, MAX_TOP_LOGPROBS)
+        _require_integer("n", self.n, 1, MAX_ANSWERS)
+        if self.best_of is not None:
+            _require_integer("best_of", self.best_of, self.n, MAX_ANSWERS)
         for flag in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "echo"):
             if not isinstance(getattr(self, flag), bool):
                 raise InvalidRequest(f"must be true or false, not {getattr(self, flag)!r}", param=flag)
+
+    @property
+    def num_answers(self) -> int:
+        """Answers that are written, whether or not they are given."""
+        return self.n if self.best_of is None else self.best_of
 
 
 def _require_token_ids(name: str, value: object) -> None:
