@@ -230,6 +230,7 @@ class EngineBuilder:
             ),
             make_scheduler=self.registry.schedulers.get("continuous").create(components),
             observers=observers,
+            policies=self.registry.policies,
             drafter=make_drafter(components, executor),
         )
 

@@ -14,6 +14,7 @@ from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.speculation_config import SpeculationConfig
+from ferrum.core.token_policy_level import TokenPolicyLevel
 
 _Config = TypeVar("_Config")
 
@@ -108,6 +109,9 @@ class EngineConfig:
                            it says so, tells whoever waits, and refuses requests until there is a step
     logit_digests          report a digest of the logits' bits with every token (debugging; costs time)
     prefix_cache           keep computed blocks and share them between requests that begin alike
+    token_policy           which tokens are kept out of answers: vocabulary, ids that stand for nothing;
+                           strict, also unknown, padding, unused and unnamed control tokens and broken text,
+                           which can change answers; off, none
     recurrent_state_max_slots
                            most sequences with a recurrent state at once, for an engine-managed executor of
                            such a model; None = as many as run
@@ -126,6 +130,7 @@ class EngineConfig:
     stall_after_s: float = 120.0
     logit_digests: bool = False
     prefix_cache: bool = True
+    token_policy: TokenPolicyLevel = TokenPolicyLevel.VOCABULARY
     recurrent_state_max_slots: int | None = None
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     kv_cache: KvCacheConfig = field(default_factory=KvCacheConfig)
@@ -135,6 +140,7 @@ class EngineConfig:
     def __post_init__(self) -> None:
         _require_optional_count("max_model_len", self.max_model_len)
         _require_choice("kv_dtype", self.kv_dtype, KvDtype)
+        _require_choice("token_policy", self.token_policy, TokenPolicyLevel)
         _require_optional_count("memory_bytes", self.memory_bytes)
         _require_number("memory_utilization", self.memory_utilization, 0.0, 1.0)
         if self.memory_utilization == 0:

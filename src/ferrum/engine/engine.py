@@ -20,6 +20,7 @@ from ferrum.core.errors import FerrumError, InvalidRequest, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
+from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
 from ferrum.engine.answers import answer_ids, answer_specs, join_answers
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
 from ferrum.engine.engine_resources import EngineResources
@@ -34,6 +35,7 @@ from ferrum.engine.status import EngineStatus
 from ferrum.engine.step_loop import StepLoop
 from ferrum.execution.executor import Executor
 from ferrum.plan.plan_work import UNIFORM_WORK
+from ferrum.sampling.policy_cache import PolicyCache
 from ferrum.scheduling.request_slots import RequestSlots
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 from ferrum.scheduling.sequence import SequenceSpec
@@ -46,8 +48,8 @@ from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
 _RETRY_S = 0.05
 
 
-class EngineTokenizer(PromptTokenizer, DecodingTokenizer, Protocol):
-    """What the engine asks of a tokenizer: prompts to ids, ids to text, and which ids end an answer."""
+class EngineTokenizer(PromptTokenizer, DecodingTokenizer, GateTokenizer, Protocol):
+    """What the engine asks of a tokenizer: prompts to ids, ids to text, and what ids stand for."""
 
 
 class ContinuousBatchEngine:
@@ -70,6 +72,7 @@ class ContinuousBatchEngine:
         make_scheduler: SchedulerMaker = ContinuousBatchScheduler,
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
+        policies: PolicyCache | None = None,
         drafter: Drafter | None = None,
     ) -> None:
         self._config = config
@@ -84,8 +87,14 @@ class ContinuousBatchEngine:
         self._observers = Observers((self._metrics, *observers))
         if self._observers.wants_details:
             cache.ledger.watch(self._observers.on_detail)
+        vocabulary_size = executor.capacity.vocabulary_size
+        policy = (policies or PolicyCache()).policy_for(tokenizer, vocabulary_size, config.token_policy)
         self._inputs = InputProcessor(
-            tokenizer, chat_encoder, self._token_capacity(), executor.capacity.vocabulary_size
+            tokenizer,
+            chat_encoder,
+            self._token_capacity(),
+            vocabulary_size,
+            AnswerGates(tokenizer, policy),
         )
         plan = executor.resolved_plan
         pace = StepPace(plan.work if plan else UNIFORM_WORK)

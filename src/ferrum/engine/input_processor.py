@@ -10,6 +10,7 @@ from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.errors import ChatTemplateError, ContextLengthExceeded, InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt, TextPrompt
 from ferrum.core.sampling_params import MAX_SEED, SamplingParams
+from ferrum.engine.answer_gates import AnswerGates
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.tokenization.decoded_prompt import DecodedPrompt, decode_prompt
 from ferrum.tokenization.stop_rules import StopTokenizer, resolve_stops
@@ -29,7 +30,7 @@ class InputProcessor:
     """Turns prompts into a SequenceSpec. Stateless; any thread may call it.
 
     ``capacity``: tokens that prompt and output may have together. ``vocabulary_size``: ids the model can
-    read.
+    read. ``gates``: what may come in an answer.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class InputProcessor:
         chat_encoder: ChatEncoder | None,
         capacity: int,
         vocabulary_size: int,
+        gates: AnswerGates,
     ) -> None:
         self._tokenizer = tokenizer
         self._chat_encoder = chat_encoder
         self._vocabulary_size = vocabulary_size
+        self._gates = gates
         self.capacity = capacity
 
     def prepare(self, request: InferenceRequest) -> SequenceSpec:
@@ -55,10 +58,12 @@ class InputProcessor:
         self._check_ids(prompt_ids)
         sampling = request.sampling
         seed = sampling.seed
+        max_tokens = self._output_budget(len(prompt_ids), sampling.max_tokens)
+        stops = resolve_stops(sampling, self._tokenizer, self._vocabulary_size)
         return SequenceSpec(
             request_id=request.request_id,
             prompt_ids=prompt_ids,
-            max_tokens=self._output_budget(len(prompt_ids), request.sampling.max_tokens),
+            max_tokens=max_tokens,
             is_budget_explicit=request.sampling.max_tokens is not None,
             sampling=request.sampling,
             seed=secrets.randbelow(MAX_SEED + 1) if seed is None else seed,
@@ -67,7 +72,8 @@ class InputProcessor:
             wants_token_trace=request.wants_token_trace,
             priority=request.priority,
             tenant=request.tenant,
-            stops=resolve_stops(request.sampling, self._tokenizer, self._vocabulary_size),
+            stops=stops,
+            gate=self._gates.gate_for(sampling, stops, max_tokens),
             logprobs=_logprobs(sampling),
             prompt_logprobs=_prompt_logprobs(sampling),
             prompt_text=self._prompt_text(sampling, prompt_ids),

@@ -19,6 +19,8 @@ class ByteTokenizer:
         self.vocab_size = 258
         self.eos_ids = frozenset({self.EOS_ID})
         self.control_ids = frozenset({self.EOS_ID, self.BOS_ID})
+        self.role_ids = frozenset({self.BOS_ID})
+        self.unused_ids: frozenset[int] = frozenset()
         self.has_dummy_prefix = False
 
     def encode(self, text: str) -> list[int]:
