@@ -39,4 +39,7 @@ def after_bytes(pending: bytes, data: bytes) -> bytes | None:
         text, num_bytes = codecs.utf_8_decode(combined, "strict", False)
     except UnicodeDecodeError:
         return None
-    return None if is_broken_text(text) else combined[num_bytes:]
+    rest = combined[num_bytes:]
+    # Python waits for the third byte of half a surrogate pair, which is no character.
+    is_surrogate = rest[:1] == b"\xed" and rest[1:2] >= b"\xa0"
+    return None if is_surrogate or is_broken_text(text) else rest

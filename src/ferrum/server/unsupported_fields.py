@@ -32,10 +32,7 @@ def _is_number(value: object) -> bool:
 
 SHARED = (
     UnsupportedField("n", (1,)),
-    UnsupportedField("logit_bias", ({},)),
-    UnsupportedField("presence_penalty", (0,)),
-    UnsupportedField("frequency_penalty", (0,)),
-    UnsupportedField("repetition_penalty", (1,)),
+    UnsupportedField("tfs_z", (1,)),
     UnsupportedField("response_format", ({"type": "text"},)),
     UnsupportedField("guided_json"),
     UnsupportedField("guided_regex"),

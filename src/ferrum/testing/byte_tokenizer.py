@@ -29,11 +29,16 @@ class ByteTokenizer:
         except UnicodeEncodeError as error:
             raise InvalidRequest("half a surrogate pair is not a character", "prompt") from error
 
+    def encode_continuation(self, text: str) -> list[int]:
+        return self.encode(text)
+
     def encode_prompt(self, text: str) -> list[int]:
         return [self.BOS_ID] * self.adds_bos + self.encode(text)
 
     def token_bytes(self, token_id: int) -> bytes:
-        return bytes([token_id]) if token_id < 256 else self._CONTROL_TEXTS[token_id - 256].encode()
+        if token_id < 256:
+            return bytes([token_id])
+        return self._CONTROL_TEXTS[token_id - 256].encode() if token_id < self.vocab_size else b""
 
     def token_id(self, text: str) -> int | None:
         if text in self._CONTROL_TEXTS:
