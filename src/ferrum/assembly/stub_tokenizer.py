@@ -18,6 +18,9 @@ class StubTokenizer:
     def __init__(self, vocab_size: int = STUB_VOCABULARY_SIZE) -> None:
         self.vocab_size = vocab_size
 
+    def encode(self, text: str) -> list[int]:
+        return self.encode_prompt(text)
+
     def encode_prompt(self, text: str) -> list[int]:
         return [index % self.vocab_size for index, _ in enumerate(text.split())] or [0]
 

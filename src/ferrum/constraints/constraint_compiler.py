@@ -77,6 +77,10 @@ class ConstraintCompiler:
     def _result(self, future: Future[CompiledConstraint]) -> CompiledConstraint:
         if not future.done():
             raise ConstraintTooComplex(f"it is not compiled after {self._compile_s:g} s")
+        error = future.exception()
+        if error is not None:
+            # Kept and raised again and again: it must not keep every caller's frames.
+            raise error.with_traceback(None)
         return future.result()
 
     def warm_up(self) -> None:

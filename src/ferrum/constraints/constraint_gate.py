@@ -90,7 +90,16 @@ class ConstraintGate:
         """What is wrong with an answer that ends here; None: it is what the constraint says."""
         if not self.may_end:
             return "it ended before its value was complete"
-        return self._reading.check.problem(self._constrained_text())
+        return self._problem_of(self._all_bytes())
+
+    def problem_of(self, text: str) -> str | None:
+        """What is wrong with an answer of which ``text`` is shown; None: nothing."""
+        return self._problem_of(text.encode("utf-8", "replace"))
+
+    def _problem_of(self, data: bytes) -> str | None:
+        if self._reading.delimiter is not None:
+            data = data.partition(self._reading.delimiter)[2].lstrip(b" \t\r\n")
+        return self._reading.check.problem(data.decode("utf-8", "replace"))
 
     def _step(self, token_id: int) -> ConstraintGate:
         if not is_allowed(self._mask, token_id):
@@ -106,16 +115,13 @@ class ConstraintGate:
         gate._error = error
         return gate
 
-    def _constrained_text(self) -> str:
+    def _all_bytes(self) -> bytes:
         token_ids: list[int] = []
         written = self._written
         while written is not None:
             written, token_id = written
             token_ids.append(token_id)
-        data = b"".join(map(self._reading.token_bytes, reversed(token_ids)))
-        if self._reading.delimiter is not None:
-            data = data.partition(self._reading.delimiter)[2].lstrip(b" \t\r\n")
-        return data.decode("utf-8", "replace")
+        return b"".join(map(self._reading.token_bytes, reversed(token_ids)))
 
 
 class _Road:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ferrum.core.constraint import Constraint, require_constraint
 from ferrum.core.errors import InvalidRequest
 
 MAX_STOP_STRINGS = 32
@@ -28,6 +29,8 @@ class SamplingParams:
     include_stop_str_in_output  the stop string, or the text of the token that ended the answer, is shown
     skip_special_tokens  control tokens give no text; otherwise they are written out
 
+    constraint   what the whole answer must be; None = any text
+
     Raises InvalidRequest naming the parameter and its range.
     """
 
@@ -42,8 +45,10 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
+        require_constraint(self.constraint)
         if self.max_tokens is not None:
             _require_integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
         _require_number("temperature", self.temperature, 0.0, 100.0)

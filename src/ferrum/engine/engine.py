@@ -19,6 +19,7 @@ from ferrum.core.errors import FerrumError, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
+from ferrum.engine.answer_constraints import AnswerConstraints, ConstraintVocabulary
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
 from ferrum.engine.engine_resources import EngineResources
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
@@ -42,7 +43,7 @@ from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
 _RETRY_S = 0.05
 
 
-class EngineTokenizer(PromptTokenizer, DecodingTokenizer, Protocol):
+class EngineTokenizer(PromptTokenizer, DecodingTokenizer, ConstraintVocabulary, Protocol):
     """What the engine asks of a tokenizer: prompts to ids, ids to text, and which ids end an answer."""
 
 
@@ -82,6 +83,7 @@ class ContinuousBatchEngine:
         self._inputs = InputProcessor(
             tokenizer, chat_encoder, self._token_capacity(), executor.capacity.vocabulary_size
         )
+        self._constraints = AnswerConstraints(tokenizer, executor.capacity.vocabulary_size)
         plan = executor.resolved_plan
         self._scheduler = make_scheduler(
             config.scheduler,
@@ -165,7 +167,7 @@ class ContinuousBatchEngine:
         All are checked before the first one runs. More of them than the queue holds are fed in as room comes.
         The first failure cancels the others and is raised.
         """
-        specs = [self._inputs.prepare(request) for request in requests]
+        specs = [self._constraints.apply(each, self._inputs.prepare(each)) for each in requests]
         started: list[tuple[ActiveRequest, ThreadOutlet]] = []
         try:
             for request, spec in zip(requests, specs, strict=True):
@@ -235,12 +237,14 @@ class ContinuousBatchEngine:
                 parts.callback(self._executor.close)
                 parts.callback(self._pins.close)
             parts.callback(self._workers.shutdown)
+            parts.callback(self._constraints.close)
 
     async def _accept(self, request: InferenceRequest, outlet: Outlet) -> ActiveRequest:
         submitted_at = self._clock()
         loop = asyncio.get_running_loop()
         with self._counted(request.request_id), self._place(request.request_id):
             spec = await loop.run_in_executor(self._workers, self._inputs.prepare, request)
+            spec = await self._constraints.apply_beside(request, spec)
             return self._submit(request, spec, outlet, submitted_at)
 
     @contextmanager

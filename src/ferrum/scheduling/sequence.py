@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
@@ -10,6 +11,9 @@ from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SamplingInstruction, SequencePart
 from ferrum.core.token_gate import TokenGate
 from ferrum.tokenization.stop_rules import StopRules
+
+if TYPE_CHECKING:  # It brings the grammar engine, which most processes never need.
+    from ferrum.constraints.constraint_gate import ConstraintGate
 
 _SEED_MASK = 2**64 - 1
 
@@ -22,7 +26,8 @@ class SequenceSpec:
     ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
     evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
-    ``gate``: which tokens may come, at the beginning of the answer.
+    ``gate``: which tokens may come, at the beginning of the answer; ``constraint`` is one of the gates in it,
+    which knows when the answer is complete.
     """
 
     request_id: str
@@ -38,6 +43,7 @@ class SequenceSpec:
     tenant: str | None = None
     stops: StopRules = field(default_factory=StopRules)
     gate: TokenGate | None = None
+    constraint: ConstraintGate | None = None
 
 
 Rank = tuple[int, int]
