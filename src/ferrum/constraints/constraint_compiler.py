@@ -138,6 +138,7 @@ class ConstraintCompiler:
         reading = AnswerReading(
             check=source.check,
             token_bytes=self._tokenizer.token_bytes,
+            end_ids=self._tokenizer.end_ids,
             num_words=self._num_words,
             delimiter=None if delimiter is None else delimiter.encode(),
             is_json=constraint.is_json,

@@ -28,6 +28,7 @@ class AnswerReading:
 
     check: AnswerCheck
     token_bytes: Callable[[int], bytes]
+    end_ids: frozenset[int]
     num_words: int
     delimiter: bytes | None
     is_json: bool
@@ -120,7 +121,8 @@ class ConstraintGate:
         written = self._written
         while written is not None:
             written, token_id = written
-            token_ids.append(token_id)
+            if token_id not in self._reading.end_ids:
+                token_ids.append(token_id)
         return b"".join(map(self._reading.token_bytes, reversed(token_ids)))
 
 

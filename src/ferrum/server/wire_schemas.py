@@ -27,7 +27,8 @@ class StreamOptions(BaseModel):
 class GenerationBody(BaseModel):
     """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``stop_token_ids``,
     ``include_stop_str_in_output``, ``skip_special_tokens``, ``cache_salt`` (vLLM's names), ``priority``
-    (vLLM's too), ``timeout_s``, ``explain_cache`` and ``token_trace`` extend OpenAI's.
+    (vLLM's too), ``structured_outputs`` (vLLM's as well), ``timeout_s``, ``explain_cache`` and
+    ``token_trace`` extend OpenAI's.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -52,6 +53,8 @@ class GenerationBody(BaseModel):
     timeout_s: float | None = None
     priority: int | None = None
     user: str | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
 
 
 class ChatCompletionBody(GenerationBody):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.constraint_fields import constraint_of
 from ferrum.server.server_options import ServerOptions
 from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
 
@@ -36,6 +37,7 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
         skip_special_tokens=(
             body.skip_special_tokens if body.skip_special_tokens is not None else defaults.skip_special_tokens
         ),
+        constraint=constraint_of(body),
     )
 
 
