@@ -5,36 +5,25 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
+#include "arrays.h"
 #include "kernels/kernel_table.h"
 #include "measure/arithmetic_rate.h"
 #include "measure/read_bandwidth.h"
 #include "runtime/kv_blocks.h"
 #include "runtime/plan_interpreter.h"
 #include "runtime/weight_packing.h"
+#include "sampling_arguments.h"
 #include "text/string_table.h"
 
-namespace nb = nanobind;
-using namespace nb::literals;
+using namespace nanobind::literals;
 
 namespace ferrum {
 namespace {
-
-template <typename T>
-using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using MutableArray = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using MutableMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-void require(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
-}
 
 const KernelTable& kernels_named(const std::string& name) {
   const KernelTable* table = select_kernels(name.c_str());
@@ -45,14 +34,6 @@ const KernelTable& kernels_named(const std::string& name) {
 void require_source(WeightType type, int rows, int columns, size_t bytes) {
   packed_size(type, rows, columns);
   require(bytes == source_row_bytes(type, columns) * size_t(rows), "weight data does not match its shape");
-}
-
-// Null for None.
-const uint32_t* mask_data(nb::handle mask, int vocabulary) {
-  if (mask.is_none()) return nullptr;
-  const auto words = nb::cast<Array<uint32_t>>(mask, false);  // a converted copy would die here
-  require(int(words.size()) == divide_up(vocabulary, 32), "a mask must have a bit for each word of the vocabulary");
-  return words.data();
 }
 
 // ---- the runtime ----------------------------------------------------------------------------------------------------
@@ -113,7 +94,7 @@ class Runtime {
 
   bool run(Array<int32_t> token_ids, Array<int32_t> positions, Array<int32_t> sequence_starts,
            Matrix<int32_t> block_tables, Array<int32_t> output_rows, nb::object sampling, MutableArray<int32_t> tokens,
-           nb::object digests, nb::object wanted, nb::object found) {
+           MutableArray<double> mirostat_mu, nb::object digests, nb::object wanted, nb::object found) {
     const Limits& limits = interpreter_.limits();
     Step step;
     step.num_tokens = int(token_ids.size());
@@ -132,21 +113,12 @@ class Runtime {
     step.block_table_stride = int(block_tables.shape(1));
     step.output_rows = output_rows.data();
 
-    SamplingColumns columns;
+    std::optional<SamplingArguments> arguments;
     if (!sampling.is_none()) {
-      const auto temperature = nb::cast<Array<float>>(sampling.attr("temperature"));
-      const auto top_k = nb::cast<Array<int32_t>>(sampling.attr("top_k"));
-      const auto top_p = nb::cast<Array<float>>(sampling.attr("top_p"));
-      const auto min_p = nb::cast<Array<float>>(sampling.attr("min_p"));
-      const auto seed = nb::cast<Array<uint64_t>>(sampling.attr("seed"));
-      const auto position = nb::cast<Array<int32_t>>(sampling.attr("position"));
-      for (size_t size :
-           {temperature.size(), top_k.size(), top_p.size(), min_p.size(), seed.size(), position.size(), tokens.size()})
-        require(int(size) == step.num_outputs, "sampling columns and output_rows differ in length");
-      columns = {temperature.data(), top_k.data(), top_p.data(), min_p.data(), seed.data(), position.data(), {}};
-      if (!sampling.attr("masks").is_none())
-        columns.masks = masks_of(nb::cast<nb::sequence>(sampling.attr("masks")), step.num_outputs);
-      step.sampling = &columns;
+      arguments.emplace(sampling, SamplingArguments::Sizes{step.num_outputs, vocabulary_, limits.context_length},
+                        mirostat_mu);
+      require(int(tokens.size()) == step.num_outputs, "tokens and output_rows differ in length");
+      step.sampling = &arguments->columns();
       step.sampled_tokens = tokens.data();
     }
     if (!digests.is_none()) {
@@ -245,14 +217,6 @@ class Runtime {
       require(output_rows(i) >= 0 && output_rows(i) < step.num_tokens, "an output row outside the step");
   }
 
-  // The caller's batch keeps the arrays alive.
-  std::vector<const uint32_t*> masks_of(const nb::sequence& masks, int num_outputs) const {
-    std::vector<const uint32_t*> pointers;
-    for (nb::handle mask : masks) pointers.push_back(mask_data(mask, vocabulary_));
-    require(int(pointers.size()) == num_outputs, "masks and output_rows differ in length");
-    return pointers;
-  }
-
   const KernelTable& kernels_;
   PlanInterpreter interpreter_;
   int vocabulary_ = 0;
@@ -294,15 +258,42 @@ void linear(const std::string& kernel_set, const PackedWeight& weight, Matrix<fl
   kernels.linear_quantized(weight.view, 0, tiles, quantized, 0, rows, out.data(), out.shape(1), nullptr);
 }
 
-int32_t sample(const std::string& kernel_set, Array<float> logits, float temperature, int top_k, float top_p,
-               float min_p, uint64_t seed, int position, nb::object mask) {
-  std::vector<float> weights(logits.size());
-  std::vector<int32_t> order(logits.size());
-  return kernels_named(kernel_set)
-      .sample(logits.data(), int(logits.size()),
-              {temperature, top_k, top_p, min_p, seed, position, mask_data(mask, int(logits.size()))},
-              {weights.data(), order.data()});
-}
+// The choice of tokens alone, for rows of logits that come from anywhere.
+class Sampler {
+ public:
+  Sampler(const std::string& kernel_set, int num_threads, int max_rows, int vocabulary, int context_length)
+      : interpreter_(&kernels_named(kernel_set), num_threads, {1, max_rows, 1, context_length}),
+        logits_(interpreter_.add_buffer(vocabulary, RowSpace::outputs, false)) {
+    interpreter_.finish(logits_, vocabulary);
+  }
+
+  void load(Matrix<float> logits) {
+    const Buffer& buffer = interpreter_.memory().buffers[size_t(logits_)];
+    require(int(logits.shape(1)) == buffer.width && int(logits.shape(0)) <= interpreter_.limits().max_outputs,
+            "logits are more or wider rows than this sampler takes");
+    for (size_t row = 0; row < logits.shape(0); ++row)
+      memcpy(buffer.row(int(row), 0), logits.data() + row * logits.shape(1), sizeof(float) * logits.shape(1));
+    num_rows_ = int(logits.shape(0));
+  }
+
+  void choose(nb::object sampling, MutableArray<int32_t> tokens, MutableArray<double> mirostat_mu) {
+    const int vocabulary = interpreter_.memory().buffers[size_t(logits_)].width;
+    const SamplingArguments arguments(sampling, {num_rows_, vocabulary, interpreter_.limits().context_length},
+                                      mirostat_mu);
+    require(int(tokens.size()) == num_rows_, "tokens and rows differ in length");
+    Step step;
+    step.num_outputs = num_rows_;
+    step.sampling = &arguments.columns();
+    step.sampled_tokens = tokens.data();
+    nb::gil_scoped_release release;
+    interpreter_.run(step);
+  }
+
+ private:
+  PlanInterpreter interpreter_;
+  const int logits_;
+  int num_rows_ = 0;
+};
 
 // False for logits that are not finite; top_ids and top_values say how many of the most likely are wanted.
 bool log_probabilities(const std::string& kernel_set, Array<float> logits, int token, MutableArray<float> value,
@@ -441,7 +432,7 @@ NB_MODULE(_native, m) {
       .def("add_attention", &Runtime::add_attention, "shape"_a)
       .def("finish", &Runtime::finish, "logits"_a, "vocabulary"_a)
       .def("run", &Runtime::run, "token_ids"_a, "positions"_a, "sequence_starts"_a, "block_tables"_a, "output_rows"_a,
-           "sampling"_a.none(), "tokens"_a, "digests"_a.none(), "wanted"_a.none() = nb::none(),
+           "sampling"_a.none(), "tokens"_a, "mirostat_mu"_a, "digests"_a.none(), "wanted"_a.none() = nb::none(),
            "found"_a.none() = nb::none())
       .def("copy_logits", &Runtime::copy_logits, "out"_a)
       .def("copy_block", &Runtime::copy_block, "source"_a, "target"_a)
@@ -490,8 +481,11 @@ NB_MODULE(_native, m) {
           },
           "row"_a, "out"_a);
   kernels.def("linear", &linear, "kernel_set"_a, "weight"_a, "x"_a, "out"_a);
-  kernels.def("sample", &sample, "kernel_set"_a, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
-              "position"_a, "mask"_a.none() = nb::none());
+  nb::class_<Sampler>(kernels, "Sampler")
+      .def(nb::init<const std::string&, int, int, int, int>(), "kernel_set"_a, "num_threads"_a, "max_rows"_a,
+           "vocabulary"_a, "context_length"_a)
+      .def("load", &Sampler::load, "logits"_a, "Takes rows of logits, which it chooses from until others come.")
+      .def("choose", &Sampler::choose, "sampling"_a, "tokens"_a, "mirostat_mu"_a);
   kernels.def("log_probabilities", &log_probabilities, "kernel_set"_a, "logits"_a, "token"_a, "value"_a, "rank"_a,
               "top_ids"_a, "top_values"_a);
   register_measurements(m);

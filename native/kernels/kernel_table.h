@@ -45,6 +45,39 @@ struct AttentionState {
   float* output;   // [count, head_width]
 };
 
+// What changes a row beyond the fields of SamplingRule, each doing nothing by default; see core/token_rules.py.
+struct TokenRules {
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  float dry_multiplier = 0.0f;
+  float dry_base = 1.0f;
+  int32_t dry_allowed_length = 1;
+  float top_n_sigma = 0.0f;
+  float dynatemp_range = 0.0f;
+  float dynatemp_exponent = 1.0f;
+  float typical_p = 1.0f;
+  float xtc_probability = 0.0f;
+  float xtc_threshold = 0.0f;
+  double mirostat_tau = 0.0;
+  double mirostat_eta = 0.0;
+  double mirostat_mu = 0.0;
+
+  // All ids but those of dry_tokens are ids of the vocabulary.
+  const int32_t* biased_ids = nullptr;
+  const float* biases = nullptr;
+  int num_biased = 0;
+  const int32_t* banned_ids = nullptr;
+  int num_banned = 0;
+  const int32_t* counted_ids = nullptr;
+  const int32_t* window_counts = nullptr;
+  const int32_t* output_counts = nullptr;
+  int num_counted = 0;
+  const int32_t* dry_tokens = nullptr;
+  int num_dry_tokens = 0;
+  int dry_limit = 0;
+};
+
 struct SamplingRule {
   float temperature;
   int32_t top_k;
@@ -52,16 +85,27 @@ struct SamplingRule {
   float min_p;
   uint64_t seed;
   int32_t position;
-  const uint32_t* mask;  // bit t % 32 of word t / 32: token t is allowed; null = all are
+  const uint32_t* mask;     // bit t % 32 of word t / 32: token t is allowed; null = all are
+  const TokenRules* rules;  // null = none
 };
 
 // What sampling returns in place of a token.
 inline constexpr int32_t kNoNumbers = -1;    // logits that are not all finite numbers
 inline constexpr int32_t kNothingLeft = -2;  // no token is allowed
 
+struct Choice {
+  int32_t token;
+  double mirostat_mu;  // for the next token
+};
+
+// Weights whose sum is kept together.
+inline constexpr int kSumBlock = 4096;
+
 struct SamplingScratch {
-  float* weights;  // [vocabulary]
-  int32_t* order;  // [vocabulary]
+  float* weights;        // [vocabulary]
+  double* block_sums;    // [vocabulary / kSumBlock, rounded up]
+  uint64_t* candidates;  // [vocabulary]
+  int32_t* lengths;      // [num_dry_tokens]
 };
 
 // What is written down of a row's log-probabilities, over the whole vocabulary.
@@ -102,7 +146,7 @@ struct KernelTable {
   void (*attention_merge)(const AttentionState& piece, int count, int head_width, const AttentionState& running);
 
   // The chosen token, kNoNumbers or kNothingLeft.
-  int32_t (*sample)(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch);
+  Choice (*sample)(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch);
   // False, writing nothing, for logits that are not all finite numbers. A smaller vocabulary than num_top fills less.
   bool (*log_probabilities)(const float* logits, int vocabulary, int32_t token, int num_top,
                             const LogProbabilityRow& out);

@@ -1,6 +1,7 @@
 // Log-probabilities of one row of logits. The arithmetic is that of docs/numerics.md and of
 // runtimes/exact_log_probabilities.py, bit for bit.
 #include "kernel_table.h"
+#include "natural_log.h"
 #include "vector.h"
 
 namespace ferrum::FERRUM_ISA {
@@ -15,25 +16,6 @@ FERRUM_INLINE Lanes load_lanes(const float* row, int i, int count) {
   float padded[kLanes];
   for (int j = 0; j < kLanes; ++j) padded[j] = i + j < count ? row[i + j] : -__builtin_inff();
   return l_load(padded);
-}
-
-// Of positive, normal numbers. log(f * 2^e) = e * log(2) + 2 * artanh((f - 1) / (f + 1)), f about 1.
-double natural_log(double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, 8);
-  int exponent = int(bits >> 52) - 1022;
-  bits = (bits & 0x000fffffffffffffu) | 0x3fe0000000000000u;  // the same digits in [0.5, 1)
-  double f;
-  memcpy(&f, &bits, 8);
-  if (f < 0.70710678118654752) {
-    f += f;
-    exponent -= 1;
-  }
-  const double s = (f - 1.0) / (f + 1.0);
-  const double z = s * s;
-  double series = 1.0 / 23.0;
-  for (int k = 21; k > 0; k -= 2) series = series * z + 1.0 / double(k);
-  return double(exponent) * 0.69314718055994531 + (s + s) * series;
 }
 
 bool are_finite(const float* row, int count) {

@@ -24,7 +24,7 @@ void store_kv(const float*, const float*, int, int, KvType, uint8_t*);
 bool attention_piece(const AttentionQueries&, KvType, const uint8_t* const*, int, int, int, float*,
                      const AttentionState&);
 void attention_merge(const AttentionState&, int, int, const AttentionState&);
-int32_t sample(const float*, int, const SamplingRule&, const SamplingScratch&);
+Choice sample(const float*, int, const SamplingRule&, const SamplingScratch&);
 bool log_probabilities(const float*, int, int32_t, int, const LogProbabilityRow&);
 
 }  // namespace FERRUM_ISA

@@ -102,6 +102,12 @@ FERRUM_INLINE Vector v_round(Vector a) {
 FERRUM_INLINE Vector v_keep_not_less(Vector value, Vector x, Vector bound) {  // x < bound ? +0 : value
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), value);
 }
+FERRUM_INLINE Vector v_choose_less(Vector x, Vector bound, Vector less, Vector other) {  // x < bound ? less : other
+  return _mm512_mask_mov_ps(other, _mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), less);
+}
+FERRUM_INLINE uint32_t v_mask_not_less(Vector x, Vector bound) {  // a bit for each lane
+  return _mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ);
+}
 FERRUM_INLINE Vector v_from_half(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -130,6 +136,17 @@ FERRUM_INLINE IntVector i_sub(IntVector a, IntVector b) { return _mm512_sub_epi3
 FERRUM_INLINE IntVector i_set(int32_t x) { return _mm512_set1_epi32(x); }
 FERRUM_INLINE Vector v_from_int(IntVector a) { return _mm512_cvtepi32_ps(a); }
 
+// Sums in float64 of the lanes of vectors; which lanes are added up together is nobody's business: for exact sums only.
+struct DoubleSums {
+  __m512d low, high;
+};
+FERRUM_INLINE DoubleSums d_zero() { return {_mm512_setzero_pd(), _mm512_setzero_pd()}; }
+FERRUM_INLINE DoubleSums d_add(DoubleSums sums, Vector a) {
+  return {_mm512_add_pd(sums.low, _mm512_cvtps_pd(_mm512_castps512_ps256(a))),
+          _mm512_add_pd(sums.high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)))};
+}
+FERRUM_INLINE double d_total(DoubleSums sums) { return _mm512_reduce_add_pd(_mm512_add_pd(sums.low, sums.high)); }
+
 #elif defined(FERRUM_ISA_AVX2)
 
 inline constexpr int kWidth = 8;
@@ -151,6 +168,12 @@ FERRUM_INLINE Vector v_abs(Vector a) { return _mm256_andnot_ps(_mm256_set1_ps(-0
 FERRUM_INLINE Vector v_round(Vector a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 FERRUM_INLINE Vector v_keep_not_less(Vector value, Vector x, Vector bound) {  // x < bound ? +0 : value
   return _mm256_and_ps(_mm256_cmp_ps(x, bound, _CMP_NLT_UQ), value);
+}
+FERRUM_INLINE Vector v_choose_less(Vector x, Vector bound, Vector less, Vector other) {  // x < bound ? less : other
+  return _mm256_blendv_ps(other, less, _mm256_cmp_ps(x, bound, _CMP_LT_OQ));
+}
+FERRUM_INLINE uint32_t v_mask_not_less(Vector x, Vector bound) {  // a bit for each lane
+  return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(x, bound, _CMP_NLT_UQ)));
 }
 FERRUM_INLINE Vector v_from_half(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -181,6 +204,21 @@ FERRUM_INLINE IntVector i_half(IntVector a) { return _mm256_srai_epi32(a, 1); }
 FERRUM_INLINE IntVector i_sub(IntVector a, IntVector b) { return _mm256_sub_epi32(a, b); }
 FERRUM_INLINE IntVector i_set(int32_t x) { return _mm256_set1_epi32(x); }
 FERRUM_INLINE Vector v_from_int(IntVector a) { return _mm256_cvtepi32_ps(a); }
+
+// Sums in float64 of the lanes of vectors; which lanes are added up together is nobody's business: for exact sums only.
+struct DoubleSums {
+  __m256d low, high;
+};
+FERRUM_INLINE DoubleSums d_zero() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }
+FERRUM_INLINE DoubleSums d_add(DoubleSums sums, Vector a) {
+  return {_mm256_add_pd(sums.low, _mm256_cvtps_pd(_mm256_castps256_ps128(a))),
+          _mm256_add_pd(sums.high, _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)))};
+}
+FERRUM_INLINE double d_total(DoubleSums sums) {
+  double lane[4];
+  _mm256_storeu_pd(lane, _mm256_add_pd(sums.low, sums.high));
+  return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
 
 #else  // portable: plain loops over 16 lanes, left to the compiler
 
@@ -245,6 +283,15 @@ FERRUM_INLINE Vector v_keep_not_less(Vector value, Vector x, Vector bound) {  //
   FERRUM_EACH_LANE value.lane[i] = x.lane[i] < bound.lane[i] ? 0.0f : value.lane[i];
   return value;
 }
+FERRUM_INLINE Vector v_choose_less(Vector x, Vector bound, Vector less, Vector other) {  // x < bound ? less : other
+  FERRUM_EACH_LANE other.lane[i] = x.lane[i] < bound.lane[i] ? less.lane[i] : other.lane[i];
+  return other;
+}
+FERRUM_INLINE uint32_t v_mask_not_less(Vector x, Vector bound) {  // a bit for each lane
+  uint32_t mask = 0;
+  FERRUM_EACH_LANE mask |= uint32_t(!(x.lane[i] < bound.lane[i])) << i;
+  return mask;
+}
 FERRUM_INLINE Vector v_from_half(const uint16_t* p) {
   Vector r;
   FERRUM_EACH_LANE r.lane[i] = half_to_float(p[i]);
@@ -301,6 +348,21 @@ FERRUM_INLINE Vector v_from_int(IntVector a) {
   Vector r;
   FERRUM_EACH_LANE r.lane[i] = float(a.lane[i]);
   return r;
+}
+
+// Sums in float64 of the lanes of vectors; which lanes are added up together is nobody's business: for exact sums only.
+struct DoubleSums {
+  double lane[16];
+};
+FERRUM_INLINE DoubleSums d_zero() { return {}; }
+FERRUM_INLINE DoubleSums d_add(DoubleSums sums, Vector a) {
+  FERRUM_EACH_LANE sums.lane[i] += double(a.lane[i]);
+  return sums;
+}
+FERRUM_INLINE double d_total(DoubleSums sums) {
+  double total = 0.0;
+  FERRUM_EACH_LANE total += sums.lane[i];
+  return total;
 }
 #undef FERRUM_EACH_LANE
 

@@ -29,9 +29,14 @@ bool note_log_probabilities(const KernelTable& kernels, const float* logits, int
 
 }  // namespace
 
-void ChooseTokens::reserve(const Memory&, int, int, int num_threads) {
-  weights_.assign(size_t(num_threads), std::vector<float>(size_t(vocabulary_)));
-  order_.assign(size_t(num_threads), std::vector<int32_t>(size_t(vocabulary_)));
+void ChooseTokens::reserve(const Memory&, int, int context_length, int num_threads) {
+  members_.resize(size_t(num_threads));
+  for (PerMember& member : members_) {
+    member.weights.resize(size_t(vocabulary_));
+    member.block_sums.resize(size_t(divide_up(vocabulary_, kSumBlock)));
+    member.candidates.resize(size_t(vocabulary_));
+    member.lengths.resize(size_t(context_length));
+  }
 }
 
 int ChooseTokens::prepare(const Memory&, const Step& step) {
@@ -52,11 +57,11 @@ void ChooseTokens::run(const Memory& memory, const Step& step, int task, int mem
 }
 
 int32_t ChooseTokens::choose(const Memory& memory, const Step& step, int task, int member, const float* logits) {
-  const SamplingColumns& s = *step.sampling;
-  const SamplingRule rule{s.temperature[task], s.top_k[task],    s.top_p[task], s.min_p[task],
-                          s.seed[task],        s.position[task], s.mask(task)};
-  const SamplingScratch scratch{weights_[size_t(member)].data(), order_[size_t(member)].data()};
-  return memory.kernels->sample(logits, vocabulary_, rule, scratch);
+  PerMember& own = members_[size_t(member)];
+  const SamplingScratch scratch{own.weights.data(), own.block_sums.data(), own.candidates.data(), own.lengths.data()};
+  const Choice choice = memory.kernels->sample(logits, vocabulary_, step.sampling->row(task), scratch);
+  if (step.sampling->mirostat_mu != nullptr) step.sampling->mirostat_mu[task] = choice.mirostat_mu;
+  return choice.token;
 }
 
 }  // namespace ferrum

@@ -18,8 +18,13 @@ class ChooseTokens final : public Operation {
 
   int logits_;
   int vocabulary_;
-  std::vector<std::vector<float>> weights_;  // per member
-  std::vector<std::vector<int32_t>> order_;  // per member
+  struct PerMember {
+    std::vector<float> weights;
+    std::vector<double> block_sums;
+    std::vector<uint64_t> candidates;
+    std::vector<int32_t> lengths;
+  };
+  std::vector<PerMember> members_;
 };
 
 }  // namespace ferrum

@@ -81,9 +81,21 @@ struct SamplingColumns {
   const float* min_p;
   const uint64_t* seed;
   const int32_t* position;
-  std::vector<const uint32_t*> masks;  // empty: no row has one; null: that row has none
+  std::vector<const uint32_t*> masks;    // empty: no row has one; null: that row has none
+  std::vector<const TokenRules*> rules;  // likewise
+  double* mirostat_mu = nullptr;         // of each row, written where there are rules
 
-  const uint32_t* mask(int row) const { return masks.empty() ? nullptr : masks[size_t(row)]; }
+  SamplingRule row(int row) const {
+    const size_t r = size_t(row);
+    return {temperature[r],
+            top_k[r],
+            top_p[r],
+            min_p[r],
+            seed[r],
+            position[r],
+            masks.empty() ? nullptr : masks[r],
+            rules.empty() ? nullptr : rules[r]};
+  }
 };
 
 // Which output rows want log-probabilities, and where they go.

@@ -331,7 +331,10 @@ void attention_vectors(const KernelTable& kernels, KvType type, int head_width, 
 void sampling_vectors(const KernelTable& kernels) {
   constexpr int vocabulary = 700;
   std::vector<float> weights(vocabulary);
-  std::vector<int32_t> order(vocabulary);
+  std::vector<double> block_sums(1);
+  std::vector<uint64_t> candidates(vocabulary);
+  std::vector<int32_t> lengths(64);
+  const SamplingScratch scratch{weights.data(), block_sums.data(), candidates.data(), lengths.data()};
   Generator generator(10);
   Digest digest;
   for (int trial = 0; trial < 4; ++trial) {
@@ -344,7 +347,7 @@ void sampling_vectors(const KernelTable& kernels) {
           for (float min_p : {0.0f, 0.02f}) {
             const SamplingRule rule{temperature, top_k, top_p, min_p, generator.next(), generator.below(1 << 20),
                                     nullptr};
-            digest.add(uint32_t(kernels.sample(logits.data(), vocabulary, rule, {weights.data(), order.data()})));
+            digest.add(uint32_t(kernels.sample(logits.data(), vocabulary, rule, scratch).token));
           }
   }
   print("sample", digest);

@@ -7,7 +7,6 @@ from numpy import float64
 from numpy.typing import NDArray
 
 from ferrum.core.arrays import ByteArray, FloatArray, Int32Array, Uint64Array
-from ferrum.core.token_rules import TokenMask
 from ferrum.runtimes.protocol import LogprobBatch, LogprobOutput, SamplingBatch
 
 class RowStepKind(Enum):
@@ -88,6 +87,7 @@ class Runtime:
         output_rows: Int32Array,
         sampling: SamplingBatch | None,
         tokens: Int32Array,
+        mirostat_mu: NDArray[float64],
         digests: Uint64Array | None,
         wanted: LogprobBatch | None = ...,
         found: LogprobOutput | None = ...,
@@ -126,18 +126,15 @@ class kernels:  # noqa: N801 (a submodule)
 
     @staticmethod
     def linear(kernel_set: str, weight: kernels.PackedWeight, x: FloatArray, out: FloatArray) -> None: ...
-    @staticmethod
-    def sample(
-        kernel_set: str,
-        logits: FloatArray,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        min_p: float,
-        seed: int,
-        position: int,
-        mask: TokenMask | None = None,
-    ) -> int: ...
+    class Sampler:
+        def __init__(
+            self, kernel_set: str, num_threads: int, max_rows: int, vocabulary: int, context_length: int
+        ) -> None: ...
+        def load(self, logits: FloatArray) -> None: ...
+        def choose(
+            self, sampling: SamplingBatch, tokens: Int32Array, mirostat_mu: NDArray[float64]
+        ) -> None: ...
+
     @staticmethod
     def log_probabilities(
         kernel_set: str,

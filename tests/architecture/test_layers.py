@@ -15,6 +15,7 @@ LAYERS = {
     "cache": 3,
     "chat": 3,
     "sampling": 3,
+    "completion_boundary": 3,
     "constraints": 3,
     "scheduling": 4,
     "execution": 4,

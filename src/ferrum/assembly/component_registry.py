@@ -12,6 +12,7 @@ from ferrum.core.errors import UnknownComponent
 from ferrum.engine.engine import EngineTokenizer
 from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.execution.executor import Executor
+from ferrum.sampling.policy_cache import PolicyCache
 from ferrum.sampling.sampler import Sampler
 
 _Component_co = TypeVar("_Component_co", covariant=True)
@@ -76,10 +77,14 @@ def _table(kind: str) -> ComponentTable[_Component]:
 
 @dataclass(frozen=True, slots=True)
 class ComponentRegistry:
-    """Five independent tables. Filled by whoever makes it; see ``default_components.default_registry``."""
+    """Five independent tables. Filled by whoever makes it; see ``default_components.default_registry``.
+
+    ``policies`` are shared by the engines that are built from it.
+    """
 
     tokenizers: ComponentTable[EngineTokenizer] = field(default_factory=lambda: _table("tokenizer"))
     samplers: ComponentTable[Sampler] = field(default_factory=lambda: _table("sampler"))
     schedulers: ComponentTable[SchedulerMaker] = field(default_factory=lambda: _table("scheduler"))
     kv_caches: ComponentTable[CacheManager] = field(default_factory=lambda: _table("KV cache"))
     executors: ComponentTable[Executor] = field(default_factory=lambda: _table("executor"))
+    policies: PolicyCache = field(default_factory=PolicyCache)

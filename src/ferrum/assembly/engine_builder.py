@@ -19,7 +19,7 @@ from ferrum.assembly.model_loaders import MODEL_LOADERS
 from ferrum.assembly.model_loading import LoadOptions, load_model
 from ferrum.assembly.model_sources import DefinedModel, ModelSources
 from ferrum.assembly.resource_authority import ResourceOverrides, compose_resources
-from ferrum.assembly.speculation import read_draft, refuse_draft
+from ferrum.assembly.speculation import make_drafter, read_speculation
 from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.recurrent_state import RecurrentStateManager
 from ferrum.core.config import EngineConfig
@@ -118,7 +118,6 @@ class EngineBuilder:
         """
         self._refuse_scheduler_overrides()
         components = self._component_config()
-        refuse_draft(read_draft(components, self.resolve_name("executor")))
         components = self._load_model(components)
         tokenizer, executor = self._make_parts(components)
         observers = list(self.observers)
@@ -146,12 +145,14 @@ class EngineBuilder:
     def _component_config(self) -> ComponentConfig:
         """Everything that is known, and wrong, before a part exists. Raises InvalidConfig."""
         chosen = [manager.ledger for manager in (self.kv_cache, self.recurrent_states) if manager is not None]
-        return ComponentConfig(
+        components = ComponentConfig(
             engine=self.config,
             ledger=chosen[0] if chosen else LifecycleLedger(),
             options=dict(self.options),
             layer_split=read_layer_split(self.options),
         )
+        speculation = read_speculation(components)
+        return replace(components, engine=replace(self.config, speculation=speculation))
 
     def _load_model(self, components: ComponentConfig) -> ComponentConfig:
         """The model, loaded once for tokenizer and executor; not at all when both are there already."""
@@ -229,6 +230,8 @@ class EngineBuilder:
             ),
             make_scheduler=self.registry.schedulers.get("continuous").create(components),
             observers=observers,
+            policies=self.registry.policies,
+            drafter=make_drafter(components, executor),
         )
 
     def _resource_overrides(self, config: EngineConfig) -> ResourceOverrides:

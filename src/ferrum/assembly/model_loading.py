@@ -160,7 +160,7 @@ def memory_needs(plan: ModelPlan, config: EngineConfig, num_threads: int) -> Mem
         kv_bytes_per_token=plan_kv_bytes_per_token(plan, config.kv_dtype),
         block_tokens=BLOCK_TOKENS,
         scratch=lambda sizes: scratch_bytes(
-            executable, _step_limits(sizes), sizes.context_length, num_threads
+            executable, _step_limits(sizes, config), sizes.context_length, num_threads
         ),
     )
 
@@ -175,7 +175,7 @@ def _native_runtime(
             checkpoint.tensors,
             num_blocks=memory.num_blocks,
             num_threads=threads.count,
-            limits=_step_limits(memory.sizes),
+            limits=_step_limits(memory.sizes, config),
             kv_dtype=config.kv_dtype,
         )
     except MemoryError:
@@ -188,9 +188,12 @@ def _native_runtime(
         ) from None
 
 
-def _step_limits(sizes: Sizes) -> StepLimits:
-    """Arenas for the largest step the scheduler writes; every running request may want its logits."""
-    return StepLimits(sizes.batch_tokens, sizes.sequences)
+def _step_limits(sizes: Sizes, config: EngineConfig) -> StepLimits:
+    """Arenas for the largest step the scheduler writes: logits of every running request, after drafts, and of
+    prompt tokens whose log-probabilities are wanted.
+    """
+    num_extra = config.speculation.draft_rows(sizes.sequences) + config.scheduler.max_scored_tokens
+    return StepLimits(sizes.batch_tokens, sizes.sequences + num_extra)
 
 
 def chat_template_of(tokenizer: Tokenizer, source: str | None) -> ChatTemplate | None:

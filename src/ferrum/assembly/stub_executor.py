@@ -7,7 +7,7 @@ import numpy as np
 from ferrum.assembly.stub_tokenizer import STUB_VOCABULARY_SIZE
 from ferrum.cache.block_pool import BlockKeeper
 from ferrum.core.block_store import BlockStore
-from ferrum.core.step import KnownTokens, ScoredTokens, StepPlan, StepResult
+from ferrum.core.step import KnownTokens, ScoredTokens, SequencePart, StepPlan, StepResult
 from ferrum.execution.chosen_token import choose_with
 from ferrum.execution.executor import ExecutorCapacity, ResolvedModelPlan, ResourceAuthority
 from ferrum.runtimes.exact_log_probabilities import row_logprobs
@@ -21,6 +21,7 @@ class StubExecutor:
     """Engine-managed: holds nothing for a request. Greedily it chooses token 0, else any token."""
 
     resource_authority = ResourceAuthority.ENGINE_MANAGED
+    keeps_same_tokens_law = True
     resolved_plan: ResolvedModelPlan | None = None
     block_store: BlockStore | None = None
     block_keeper: BlockKeeper | None = None
@@ -44,12 +45,12 @@ class StubExecutor:
             for part in plan.parts
             for choice in part.choices
         )
-        scored = (self._score(part.request_id, part.scored) for part in plan.parts if part.scored is not None)
+        scored = (self._score(part, part.scored) for part in plan.parts if part.scored is not None)
         return StepResult(tuple(tokens), tuple(scored))
 
-    def _score(self, request_id: str, known: KnownTokens) -> ScoredTokens:
+    def _score(self, part: SequencePart, known: KnownTokens) -> ScoredTokens:
         rows = (row_logprobs(self._logits, token_id, known.num_top) for token_id in known.token_ids)
-        return ScoredTokens(request_id, tuple(rows))
+        return ScoredTokens(part.request_id, part.start_position, tuple(rows))
 
     def abort(self) -> None:
         """A step ends at once anyway."""

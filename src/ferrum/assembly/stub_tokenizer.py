@@ -12,6 +12,8 @@ class StubTokenizer:
 
     eos_ids: Collection[int] = ()
     control_ids: Collection[int] = ()
+    role_ids: Collection[int] = ()
+    unused_ids: Collection[int] = ()
     # Words are joined by the space before each one, which is dropped before the first.
     has_dummy_prefix = True
 
@@ -19,10 +21,10 @@ class StubTokenizer:
         self.vocab_size = vocab_size
 
     def encode(self, text: str) -> list[int]:
-        return self.encode_prompt(text)
+        return [index % self.vocab_size for index, _ in enumerate(text.split())]
 
     def encode_prompt(self, text: str) -> list[int]:
-        return [index % self.vocab_size for index, _ in enumerate(text.split())] or [0]
+        return self.encode(text) or [0]
 
     def token_bytes(self, token_id: int) -> bytes:
         return f" token_{token_id}".encode()

@@ -22,6 +22,12 @@ from ferrum.cli.model_options import (
     read_size,
     read_template,
 )
+from ferrum.cli.speculation_options import (
+    DraftOption,
+    DraftTokensOption,
+    SpeculateOption,
+    speculation_config,
+)
 from ferrum.cli.streams import argument_text
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
@@ -65,6 +71,9 @@ def run(
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
     memory: MemoryOption = None,
+    speculate: SpeculateOption = None,
+    draft: DraftOption = None,
+    draft_tokens: DraftTokensOption = None,
 ) -> None:
     """Chat with MODEL. With --prompt, or text on stdin: answer once and exit. Only answers go to stdout."""
     sampling = SamplingParams(
@@ -88,6 +97,7 @@ def run(
         context_length=context_length,
         kv_dtype=kv_dtype,
         memory_bytes=read_size(memory),
+        speculation=speculation_config(speculate, draft, draft_tokens),
         sampling=sampling,
         system=None if system is None else argument_text(system),
         is_raw=raw,

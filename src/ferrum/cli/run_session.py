@@ -29,6 +29,7 @@ from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import ChatTemplateError, InvalidConfig, InvalidRequest
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.core.speculation_config import SpeculationConfig
 
 INTERRUPTED = 130
 
@@ -51,6 +52,7 @@ class RunSettings:
     context_length: int | None
     kv_dtype: KvDtype
     memory_bytes: int | None
+    speculation: SpeculationConfig
     sampling: SamplingParams
     system: str | None
     is_raw: bool
@@ -145,6 +147,7 @@ def _load_options(settings: RunSettings) -> LoadOptions:
         max_model_len=settings.context_length,
         kv_dtype=settings.kv_dtype,
         memory_bytes=settings.memory_bytes,
+        speculation=settings.speculation,
         scheduler=SchedulerConfig(max_running_requests=1),
     )
     return LoadOptions(threads=settings.threads, chat_template=settings.template_source, engine=engine)

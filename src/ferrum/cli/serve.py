@@ -28,6 +28,12 @@ from ferrum.cli.model_options import (
     read_size,
     read_template,
 )
+from ferrum.cli.speculation_options import (
+    DraftOption,
+    DraftTokensOption,
+    SpeculateOption,
+    speculation_config,
+)
 from ferrum.core.evidence_config import BundleOccasion, BundleTokenIds, Entrypoint, ProfileDetail
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
@@ -92,6 +98,9 @@ def serve(
     kv_dtype: KvDtypeOption = KvDtype.F16,
     memory: MemoryOption = None,
     prefix_cache: PrefixCacheOption = True,
+    speculate: SpeculateOption = None,
+    draft: DraftOption = None,
+    draft_tokens: DraftTokensOption = None,
     debug_prefix_cache: Annotated[
         bool,
         typer.Option(
@@ -132,6 +141,7 @@ def serve(
             context_length=context_length,
             kv_dtype=kv_dtype,
             memory_bytes=read_size(memory),
+            speculation=speculation_config(speculate, draft, draft_tokens),
             has_prefix_cache=prefix_cache,
             explains_cache=debug_prefix_cache,
             evidence=evidence_config(

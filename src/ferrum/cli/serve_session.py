@@ -16,12 +16,14 @@ from ferrum.cli.json_output import require_writable
 from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import start_up_lines
+from ferrum.cli.speculation_options import speculation_line
 from ferrum.cli.streams import say
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import InternalError
 from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
+from ferrum.core.speculation_config import SpeculationConfig
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.listening_socket import bind_socket, socket_url
@@ -57,6 +59,7 @@ class ServeSettings:
     context_length: int | None
     kv_dtype: KvDtype
     memory_bytes: int | None
+    speculation: SpeculationConfig
     has_prefix_cache: bool
     explains_cache: bool
     evidence: EvidenceConfig
@@ -85,7 +88,7 @@ def serve_session(settings: ServeSettings) -> None:
             )
         try:
             say(f"loaded in {time.monotonic() - started_at:.1f} s")
-            for line in start_up_lines(running.model):
+            for line in (*start_up_lines(running.model), speculation_line(settings.speculation)):
                 say(line)
             names = settings.names or (running.model.name,)
             models = ServedModels(names, int(time.time()), running.engine.context_length)
@@ -124,6 +127,7 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         max_model_len=settings.context_length,
         kv_dtype=settings.kv_dtype,
         memory_bytes=settings.memory_bytes,
+        speculation=settings.speculation,
         prefix_cache=settings.has_prefix_cache,
         stall_after_s=settings.stall_after_s,
         scheduler=scheduler,

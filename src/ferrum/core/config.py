@@ -13,6 +13,8 @@ from ferrum.core.errors import InvalidConfig
 from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
+from ferrum.core.speculation_config import SpeculationConfig
+from ferrum.core.token_policy_level import TokenPolicyLevel
 
 _Config = TypeVar("_Config")
 
@@ -34,6 +36,8 @@ class SchedulerConfig:
     max_step_s                  seconds that a step may take for the sake of prompts, as predicted
     max_decode_stretch          how many times as long as without prompts a step that also decodes may take,
                                 as predicted: it bounds what prompts do to the gap between others' tokens
+    max_scored_tokens           most prompt tokens whose log-probabilities one step finds; each takes room for
+                                a row of logits, as long as the vocabulary
     min_prefill_tokens          prompt tokens of the oldest request that a step computes whatever they cost,
                                 so that prompts always go on
     expected_output_tokens      KV room promised on admission to a request that names no max_tokens; if it
@@ -53,6 +57,7 @@ class SchedulerConfig:
     active_decode_prefill_chunk: int = 256
     max_step_s: float = 0.25
     max_decode_stretch: float = 4.0
+    max_scored_tokens: int = 32
     min_prefill_tokens: int = 4
     expected_output_tokens: int = 256
     prefix_rendezvous_max_wait_ms: int = 10_000
@@ -104,11 +109,13 @@ class EngineConfig:
                            it says so, tells whoever waits, and refuses requests until there is a step
     logit_digests          report a digest of the logits' bits with every token (debugging; costs time)
     prefix_cache           keep computed blocks and share them between requests that begin alike
+    token_policy           which tokens are kept out of answers: vocabulary, ids that stand for nothing;
+                           strict, also unknown, padding, unused and unnamed control tokens and broken text,
+                           which can change answers; off, none
     recurrent_state_max_slots
                            most sequences with a recurrent state at once, for an engine-managed executor of
                            such a model; None = as many as run
-    spec_draft             a draft model to speculate with; None = none
-    spec_n                 tokens that the draft proposes in each step
+    speculation            whether tokens are drafted, and how; see SpeculationConfig
     scheduler, kv_cache    see SchedulerConfig and KvCacheConfig
     evidence               what is written down of what the engine does; see EvidenceConfig
     """
@@ -123,16 +130,17 @@ class EngineConfig:
     stall_after_s: float = 120.0
     logit_digests: bool = False
     prefix_cache: bool = True
+    token_policy: TokenPolicyLevel = TokenPolicyLevel.VOCABULARY
     recurrent_state_max_slots: int | None = None
-    spec_draft: str | None = None
-    spec_n: int = 4
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     kv_cache: KvCacheConfig = field(default_factory=KvCacheConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
 
     def __post_init__(self) -> None:
         _require_optional_count("max_model_len", self.max_model_len)
         _require_choice("kv_dtype", self.kv_dtype, KvDtype)
+        _require_choice("token_policy", self.token_policy, TokenPolicyLevel)
         _require_optional_count("memory_bytes", self.memory_bytes)
         _require_number("memory_utilization", self.memory_utilization, 0.0, 1.0)
         if self.memory_utilization == 0:
@@ -140,9 +148,6 @@ class EngineConfig:
         _require_count("stream_buffer_chunks", self.stream_buffer_chunks)
         _require_count("tokenizer_threads", self.tokenizer_threads)
         _require_optional_count("recurrent_state_max_slots", self.recurrent_state_max_slots)
-        _require_count("spec_n", self.spec_n)
-        if self.spec_draft is not None and (not isinstance(self.spec_draft, str) or not self.spec_draft):
-            raise InvalidConfig("spec_draft", f"must name a model, not {self.spec_draft!r}")
         _require_number("shutdown_drain_s", self.shutdown_drain_s, 0.0, 86_400.0)
         _require_number("stall_after_s", self.stall_after_s, 1.0, 86_400.0)
         for name in ("logit_digests", "prefix_cache"):

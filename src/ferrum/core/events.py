@@ -101,6 +101,14 @@ class TokensEmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class TokensDrafted:
+    """What became of the tokens that were drafted for one step: all of them, and those that were right."""
+
+    num_drafted: int
+    num_accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestFinished:
     """A queued request ended, for whatever reason. Exactly one for each RequestQueued."""
 
@@ -141,6 +149,7 @@ Event = (
     | StepFailed
     | FirstToken
     | TokensEmitted
+    | TokensDrafted
     | RequestFinished
     | EngineFailed
     | OutstandingAtClose

@@ -31,6 +31,8 @@ _EXP_POLYNOMIAL: Final = tuple(
         5.0000001201e-1,
     )
 )
+_LN2: Final = 0.69314718055994531
+_SQRT_HALF: Final = 0.70710678118654752440
 _ONE: Final = np.float32(1.0)
 _TWO: Final = np.float32(2.0)
 
@@ -114,6 +116,24 @@ def lane_sum_of_squares(values: FloatArray) -> FloatArray:
     for index in range(steps.shape[-2]):
         lanes = fma32(steps[..., index, :], steps[..., index, :], lanes)
     return _fold(lanes)
+
+
+def natural_log64(x: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """ln of positive normal float64, within 2 units in the last place, by additions, products, divisions.
+
+    ln(m 2^e) = e ln 2 + 2 artanh((m - 1) / (m + 1)) with m in [sqrt(1/2), sqrt(2)), the series up to the 23rd
+    power.
+    """
+    mantissa, exponent = np.frexp(np.asarray(x, dtype=np.float64))
+    is_low = mantissa < _SQRT_HALF
+    mantissa = np.where(is_low, 2.0 * mantissa, mantissa)
+    exponent = exponent - is_low
+    f = (mantissa - 1.0) / (mantissa + 1.0)
+    square = f * f
+    series = np.full_like(f, 1.0 / 23.0)
+    for odd in range(21, 0, -2):
+        series = series * square + 1.0 / odd
+    return np.asarray(exponent * _LN2 + (f + f) * series, dtype=np.float64)
 
 
 def _round_to_odd(

@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Any
 
 from ferrum.core.cache_use import CacheExplanation
+from ferrum.core.draft_use import DraftUse
 from ferrum.core.errors import InvalidRequest
+from ferrum.core.logprobs import TokenLogprobs
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.token_trace import TokenTrace
 
@@ -124,7 +126,8 @@ class InferenceResult:
     """A finished answer: its text, the ids behind it, and the seed that reproduces it.
 
     ``stop_reason``: the caller's stop string or stop token that ended it; None for the model's own end and
-    for everything else, as vLLM reports it.
+    for everything else, as vLLM reports it. ``logprobs``: one entry for each of ``token_ids``, and
+    ``prompt_logprobs`` one for each of the prompt's; None where they were not asked for.
     """
 
     request_id: str
@@ -137,11 +140,18 @@ class InferenceResult:
     cache_explanation: CacheExplanation | None = None
     token_trace: TokenTrace | None = None
     stop_reason: int | str | None = None
+    draft_use: DraftUse = field(default_factory=DraftUse)
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """A piece of a streamed answer. The last one carries ``result`` and no text; the rest carry text only."""
+    """A piece of a streamed answer. The last one carries ``result`` and no text; the rest carry text, and the
+    ``logprobs`` of its tokens if they were asked for: those of all chunks are those of the result, preceded
+    by the prompt's where it is echoed.
+    """
 
     text: str
     result: InferenceResult | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()

@@ -34,6 +34,11 @@ class SamplingInstruction:
     mask: TokenMask | None = None  # [ceil(vocabulary / 32)]; None = all are allowed
     logprobs: int | None = None
 
+    @property
+    def has_mirostat(self) -> bool:
+        """Whether the choice carries a state to the next one."""
+        return self.rules is not None and self.rules.settings.mirostat_tau > 0
+
 
 @dataclass(frozen=True, slots=True)
 class KnownTokens:
@@ -53,8 +58,9 @@ class SequencePart:
     ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last
     position. One token is chosen after each of the last ``len(choices)`` tokens: none while the part does not
     reach the end of the known tokens. ``scored`` are the tokens that follow the first ones of the part, one
-    each, and none that a choice is made for. ``state_slot`` is the sequence's recurrent state, where the
-    engine manages one.
+    each, and none that a choice is made for. The last ``num_drafts`` tokens are guesses, there to be compared
+    with what is chosen before them. ``state_slot`` is the sequence's recurrent state, where the engine
+    manages one.
     """
 
     request_id: str
@@ -64,6 +70,7 @@ class SequencePart:
     choices: tuple[SamplingInstruction, ...]
     state_slot: int | None = None
     scored: KnownTokens | None = None
+    num_drafts: int = 0
 
     @property
     def num_outputs(self) -> int:
@@ -72,8 +79,8 @@ class SequencePart:
 
     @property
     def is_decode(self) -> bool:
-        """Computes one token and chooses the next; so does the end of some prompts, as cheaply."""
-        return len(self.token_ids) == len(self.choices) == 1
+        """Computes one token (and drafted ones) and chooses the next; so does the end of some prompts."""
+        return len(self.token_ids) == len(self.choices) == 1 + self.num_drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +98,26 @@ class StepPlan:
 class SampledToken:
     """The token chosen for ``request_id``; ``logit_digest`` hashes the logits' bits when digests are on.
 
-    ``logprobs`` is there where the instruction asked for it.
+    ``logprobs`` is there where the instruction asked for it. ``mirostat_mu`` is the state of mirostat after
+    this token, for the rules of the next one; None without mirostat.
     """
 
     request_id: str
     token_id: int
     logit_digest: int | None = None
     logprobs: RowLogprobs | None = None
+    mirostat_mu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredTokens:
-    """What a part wanted to know of its ``scored`` tokens, one row each, in their order."""
+    """What a part wanted to know of its ``scored`` tokens, one row each, in their order.
+
+    The first of them follows the token at ``start_position``, the part's first.
+    """
 
     request_id: str
+    start_position: int
     rows: tuple[RowLogprobs, ...]
 
 

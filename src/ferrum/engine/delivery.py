@@ -15,11 +15,12 @@ from typing import Protocol
 
 from ferrum.core.errors import FerrumError
 from ferrum.core.request import InferenceResult
+from ferrum.engine.delta import NOTHING, Delta
 
 End = InferenceResult | FerrumError
 
-Letter = tuple["Outlet", str, End | None]
-"""What one request gets: more text, and the end when it has come."""
+Letter = tuple["Outlet", Delta, End | None]
+"""What one request gets: more of its answer, and the end when it has come."""
 
 
 class Outlet(Protocol):
@@ -33,8 +34,8 @@ class Outlet(Protocol):
     @property
     def shows_text(self) -> bool: ...
 
-    def deliver(self, text: str, end: End | None) -> None:
-        """Takes more text, and the end when it has come. Called on the mailbox's loop when there is one."""
+    def deliver(self, delta: Delta, end: End | None) -> None:
+        """Takes more of the answer, and its end if it has come. Called on the loop of a mailbox if any."""
         ...
 
 
@@ -48,16 +49,16 @@ class LoopMailbox:
         self._loop = loop
         self._on_loop_lost = on_loop_lost
         self._lock = threading.Lock()
-        self._pending: dict[Outlet, tuple[str, End | None]] = {}
+        self._pending: dict[Outlet, tuple[Delta, End | None]] = {}
         self._is_woken = False
 
     def put(self, letters: Iterable[Letter]) -> None:
         """Takes what a step produced and asks the loop to deliver, unless it was asked and has not come."""
         with self._lock:
-            for outlet, text, end in letters:
-                earlier_text, earlier_end = self._pending.get(outlet, ("", None))
+            for outlet, delta, end in letters:
+                earlier, earlier_end = self._pending.get(outlet, (NOTHING, None))
                 if earlier_end is None:
-                    self._pending[outlet] = (earlier_text + text, end)
+                    self._pending[outlet] = (earlier + delta, end)
             if self._is_woken:
                 return
             self._is_woken = True
@@ -68,10 +69,10 @@ class LoopMailbox:
                 self._on_loop_lost(outlet)
 
     def _deliver(self) -> None:
-        for outlet, (text, end) in self._take().items():
-            outlet.deliver(text, end)
+        for outlet, (delta, end) in self._take().items():
+            outlet.deliver(delta, end)
 
-    def _take(self) -> dict[Outlet, tuple[str, End | None]]:
+    def _take(self) -> dict[Outlet, tuple[Delta, End | None]]:
         with self._lock:
             pending, self._pending = self._pending, {}
             self._is_woken = False
@@ -84,12 +85,12 @@ class PostOffice:
     def __init__(self) -> None:
         self._collected: dict[LoopMailbox, list[Letter]] = {}
 
-    def post(self, outlet: Outlet, text: str, end: End | None) -> None:
+    def post(self, outlet: Outlet, delta: Delta, end: End | None) -> None:
         mailbox = outlet.mailbox
         if mailbox is None:
-            outlet.deliver(text, end)
+            outlet.deliver(delta, end)
         else:
-            self._collected.setdefault(mailbox, []).append((outlet, text, end))
+            self._collected.setdefault(mailbox, []).append((outlet, delta, end))
 
     def flush(self) -> None:
         collected, self._collected = self._collected, {}
@@ -109,7 +110,7 @@ class ThreadOutlet:
     def mailbox(self) -> LoopMailbox | None:
         return None
 
-    def deliver(self, text: str, end: End | None) -> None:
+    def deliver(self, delta: Delta, end: End | None) -> None:
         try:
             if isinstance(end, InferenceResult):
                 self.future.set_result(end)
@@ -132,7 +133,7 @@ class TaskOutlet:
     def mailbox(self) -> LoopMailbox | None:
         return self._mailbox
 
-    def deliver(self, text: str, end: End | None) -> None:
+    def deliver(self, delta: Delta, end: End | None) -> None:
         if self.future.done():
             return
         if isinstance(end, InferenceResult):

@@ -15,14 +15,17 @@ from weakref import WeakKeyDictionary
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ferrum.core.config import EngineConfig
+from ferrum.core.drafting import Drafter
 from ferrum.core.errors import FerrumError, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.answer_constraints import AnswerConstraints, ConstraintVocabulary
+from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
 from ferrum.engine.engine_resources import EngineResources
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
+from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.engine.metrics import EngineMetrics
 from ferrum.engine.output_processor import RequestOutput
 from ferrum.engine.prefix_pins import PrefixPins
@@ -32,9 +35,11 @@ from ferrum.engine.status import EngineStatus
 from ferrum.engine.step_loop import StepLoop
 from ferrum.execution.executor import Executor
 from ferrum.plan.plan_work import UNIFORM_WORK
+from ferrum.sampling.policy_cache import PolicyCache
 from ferrum.scheduling.request_slots import RequestSlots
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 from ferrum.scheduling.sequence import SequenceSpec
+from ferrum.scheduling.speculation import Speculation
 from ferrum.scheduling.step_pace import StepPace
 from ferrum.tokenization.stop_strings import StopMatcher
 from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
@@ -43,8 +48,8 @@ from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
 _RETRY_S = 0.05
 
 
-class EngineTokenizer(PromptTokenizer, DecodingTokenizer, ConstraintVocabulary, Protocol):
-    """What the engine asks of a tokenizer: prompts to ids, ids to text, and which ids end an answer."""
+class EngineTokenizer(PromptTokenizer, DecodingTokenizer, GateTokenizer, ConstraintVocabulary, Protocol):
+    """What the engine asks of a tokenizer: prompts to ids, ids to text, and what ids stand for."""
 
 
 class ContinuousBatchEngine:
@@ -67,6 +72,8 @@ class ContinuousBatchEngine:
         make_scheduler: SchedulerMaker = ContinuousBatchScheduler,
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
+        policies: PolicyCache | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
@@ -80,18 +87,27 @@ class ContinuousBatchEngine:
         self._observers = Observers((self._metrics, *observers))
         if self._observers.wants_details:
             cache.ledger.watch(self._observers.on_detail)
+        vocabulary_size = executor.capacity.vocabulary_size
+        policy = (policies or PolicyCache()).policy_for(tokenizer, vocabulary_size, config.token_policy)
         self._inputs = InputProcessor(
-            tokenizer, chat_encoder, self._token_capacity(), executor.capacity.vocabulary_size
+            tokenizer,
+            chat_encoder,
+            self._token_capacity(),
+            vocabulary_size,
+            AnswerGates(tokenizer, policy),
         )
-        self._constraints = AnswerConstraints(tokenizer, executor.capacity.vocabulary_size)
+        self._constraints = AnswerConstraints(tokenizer, vocabulary_size)
         plan = executor.resolved_plan
+        pace = StepPace(plan.work if plan else UNIFORM_WORK)
+        self._speculation = self._speculation_with(drafter, pace) if drafter is not None else None
         self._scheduler = make_scheduler(
             config.scheduler,
             cache,
             self._observers,
             clock,
             resources.sequence_states(executor),
-            StepPace(plan.work if plan else UNIFORM_WORK),
+            pace,
+            self._speculation,
         )
         self._steps = StepLoop(
             scheduler=self._scheduler,
@@ -101,6 +117,7 @@ class ContinuousBatchEngine:
             observers=self._observers,
             clock=clock,
             stall_after_s=config.stall_after_s,
+            speculation=self._speculation,
         )
         self._pins = PrefixPins(
             cache.prefix_cache, self._steps, self._inputs, lambda request: self.generate([request])[0]
@@ -235,6 +252,8 @@ class ContinuousBatchEngine:
             parts.callback(self._observers.close)
             if not self._steps.is_left_behind:
                 parts.callback(self._executor.close)
+                if self._speculation is not None:
+                    parts.callback(self._speculation.close)
                 parts.callback(self._pins.close)
             parts.callback(self._workers.shutdown)
             parts.callback(self._constraints.close)
@@ -270,14 +289,26 @@ class ContinuousBatchEngine:
     def _submit(
         self, request: InferenceRequest, spec: SequenceSpec, outlet: Outlet, submitted_at: float
     ) -> ActiveRequest:
-        preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
-        decoder = StreamDecoder(
-            self._tokenizer, preceding_ids, shows_control_tokens=not request.sampling.skip_special_tokens
+        output = RequestOutput(
+            spec,
+            self._decoder(request, spec),
+            StopMatcher(spec.stops.texts),
+            self._logprob_trail(request, spec),
         )
-        output = RequestOutput(spec, decoder, StopMatcher(spec.stops.texts))
         active = ActiveRequest(spec, output, outlet, submitted_at, request.prompt, request.timeout_s)
         self._steps.submit(active)
         return active
+
+    def _decoder(self, request: InferenceRequest, spec: SequenceSpec) -> StreamDecoder:
+        preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
+        return StreamDecoder(
+            self._tokenizer, preceding_ids, shows_control_tokens=not request.sampling.skip_special_tokens
+        )
+
+    def _logprob_trail(self, request: InferenceRequest, spec: SequenceSpec) -> LogprobTrail | None:
+        if spec.logprobs is None and spec.prompt_logprobs is None:
+            return None
+        return LogprobTrail(spec, self._tokenizer, self._decoder(request, spec))
 
     def _start_when_there_is_room(
         self,
@@ -297,6 +328,11 @@ class ContinuousBatchEngine:
     def _mailbox(self) -> LoopMailbox:
         loop = asyncio.get_running_loop()
         return self._mailboxes.setdefault(loop, LoopMailbox(loop, self._steps.cancel_outlet))
+
+    def _speculation_with(self, drafter: Drafter, pace: StepPace) -> Speculation:
+        speculation = self._config.speculation
+        most_rows = speculation.draft_rows(self._config.scheduler.max_running_requests)
+        return Speculation(drafter, pace, speculation.request_tokens, most_rows)
 
     def _token_capacity(self) -> int:
         limits = [self._executor.capacity.context_length, self._cache.num_blocks * self._cache.block_tokens]

@@ -84,11 +84,13 @@ class EngineNews:
             self._observers.on_detail(IterationSkipped(self._snapshot()))
 
     def tokens_chosen(self, requests: Iterable[ActiveRequest]) -> None:
-        """One token for each of them."""
+        """One token for each of them; those who wanted none had one chosen for nothing."""
         now = self._clock()
         request_ids: list[str] = []
         gaps_s: list[float] = []
         for request in requests:
+            if request.spec.max_tokens == 0:
+                continue
             if request.last_token_at is None:
                 self._observers.on(FirstToken(request.request_id, now - request.submitted_at))
             else:

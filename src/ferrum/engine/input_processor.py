@@ -9,16 +9,19 @@ from typing import Protocol
 from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.errors import ChatTemplateError, ContextLengthExceeded, InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt, TextPrompt
-from ferrum.core.sampling_params import MAX_SEED
+from ferrum.core.sampling_params import MAX_SEED, SamplingParams
+from ferrum.engine.answer_gates import AnswerGates
 from ferrum.scheduling.sequence import SequenceSpec
+from ferrum.tokenization.decoded_prompt import DecodedPrompt, decode_prompt
 from ferrum.tokenization.stop_rules import StopTokenizer, resolve_stops
+from ferrum.tokenization.stream_decoder import DecodingTokenizer
 
 ChatEncoder = Callable[[ChatPrompt], Sequence[int]]
 """Renders messages with the model's template and encodes them; raises ChatTemplateError or InvalidRequest."""
 
 
-class PromptTokenizer(StopTokenizer, Protocol):
-    """What the input side asks of a tokenizer: prompts to ids, and which ids end an answer."""
+class PromptTokenizer(StopTokenizer, DecodingTokenizer, Protocol):
+    """What the input side asks of a tokenizer: prompts to ids and back, and which ids end an answer."""
 
     def encode_prompt(self, text: str) -> list[int]: ...
 
@@ -27,7 +30,7 @@ class InputProcessor:
     """Turns prompts into a SequenceSpec. Stateless; any thread may call it.
 
     ``capacity``: tokens that prompt and output may have together. ``vocabulary_size``: ids the model can
-    read.
+    read. ``gates``: what may come in an answer.
     """
 
     def __init__(
@@ -36,10 +39,12 @@ class InputProcessor:
         chat_encoder: ChatEncoder | None,
         capacity: int,
         vocabulary_size: int,
+        gates: AnswerGates,
     ) -> None:
         self._tokenizer = tokenizer
         self._chat_encoder = chat_encoder
         self._vocabulary_size = vocabulary_size
+        self._gates = gates
         self.capacity = capacity
 
     def prepare(self, request: InferenceRequest) -> SequenceSpec:
@@ -51,11 +56,14 @@ class InputProcessor:
         """
         prompt_ids = tuple(self._encode(request.prompt))
         self._check_ids(prompt_ids)
-        seed = request.sampling.seed
+        sampling = request.sampling
+        seed = sampling.seed
+        max_tokens = self._output_budget(len(prompt_ids), sampling.max_tokens)
+        stops = resolve_stops(sampling, self._tokenizer, self._vocabulary_size)
         return SequenceSpec(
             request_id=request.request_id,
             prompt_ids=prompt_ids,
-            max_tokens=self._output_budget(len(prompt_ids), request.sampling.max_tokens),
+            max_tokens=max_tokens,
             is_budget_explicit=request.sampling.max_tokens is not None,
             sampling=request.sampling,
             seed=secrets.randbelow(MAX_SEED + 1) if seed is None else seed,
@@ -64,7 +72,11 @@ class InputProcessor:
             wants_token_trace=request.wants_token_trace,
             priority=request.priority,
             tenant=request.tenant,
-            stops=resolve_stops(request.sampling, self._tokenizer, self._vocabulary_size),
+            stops=stops,
+            gate=self._gates.gate_for(sampling, stops, max_tokens),
+            logprobs=sampling.logprobs,
+            prompt_logprobs=_prompt_logprobs(sampling),
+            prompt_text=self._prompt_text(sampling, prompt_ids),
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
@@ -75,6 +87,12 @@ class InputProcessor:
                 raise ChatTemplateError("this model has no chat template; send a plain prompt instead")
             return self._chat_encoder(prompt)
         return prompt.token_ids
+
+    def _prompt_text(self, sampling: SamplingParams, prompt_ids: tuple[int, ...]) -> DecodedPrompt | None:
+        if not sampling.echo and sampling.prompt_logprobs is None:
+            return None
+        shows_control_tokens = not sampling.skip_special_tokens
+        return decode_prompt(self._tokenizer, prompt_ids, shows_control_tokens=shows_control_tokens)
 
     def _check_ids(self, prompt_ids: tuple[int, ...]) -> None:
         if not prompt_ids:
@@ -93,3 +111,9 @@ class InputProcessor:
         if input_tokens + wanted > self.capacity:
             raise ContextLengthExceeded(self.capacity, input_tokens, wanted)
         return wanted
+
+
+def _prompt_logprobs(sampling: SamplingParams) -> int | None:
+    """What is to be found of the prompt: an echoed one has log-probabilities as the answer has."""
+    wanted = (sampling.prompt_logprobs, sampling.logprobs if sampling.echo else None)
+    return max((each for each in wanted if each is not None), default=None)

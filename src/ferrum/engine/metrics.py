@@ -18,6 +18,7 @@ from ferrum.core.events import (
     RequestSubmitted,
     StepFailed,
     StepRan,
+    TokensDrafted,
     TokensEmitted,
 )
 from ferrum.core.request import FinishReason
@@ -47,6 +48,8 @@ class EngineMetrics:
         self._prefill_tokens = self._counter(
             "prefill_tokens_total", "Prompt tokens computed, recomputed ones too"
         )
+        self._drafted = self._counter("draft_tokens_total", "Tokens drafted and computed")
+        self._accepted = self._counter("accepted_draft_tokens_total", "Drafted tokens that were right")
         self._steps = self._counter("iterations_total", "Steps run")
         self._failed_steps = self._counter("steps_failed_total", "Steps that raised")
         self._failures = self._counter("failures_total", "Times that the engine stopped making steps")
@@ -69,6 +72,9 @@ class EngineMetrics:
             case TokensEmitted(gaps_s=gaps_s):
                 self._generated.inc(len(gaps_s))
                 self._gap.observe_all(gaps_s)
+            case TokensDrafted(num_drafted=num_drafted, num_accepted=num_accepted):
+                self._drafted.inc(num_drafted)
+                self._accepted.inc(num_accepted)
             case StepRan():
                 self._on_step(event)
             case FirstToken(ttft_s=ttft_s):

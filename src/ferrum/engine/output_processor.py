@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ferrum.core.cache_use import CacheUse
+from ferrum.core.draft_use import DraftUse
 from ferrum.core.errors import BrokenConstraint
 from ferrum.core.request import FinishReason, InferenceResult, Usage
-from ferrum.core.step import SampledToken
+from ferrum.core.step import SampledToken, ScoredTokens
 from ferrum.core.token_gate import pass_through
 from ferrum.core.token_trace import TokenTrace, trace_tokens
+from ferrum.engine.delta import Delta
+from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.tokenization.stop_strings import MatchResult, StopMatcher
 
@@ -40,7 +43,13 @@ class RequestOutput:
     Text of all updates joined is the result's text, so a stream and a whole answer agree.
     """
 
-    def __init__(self, spec: SequenceSpec, decoder: TokenDecoder, stops: StopMatcher) -> None:
+    def __init__(
+        self,
+        spec: SequenceSpec,
+        decoder: TokenDecoder,
+        stops: StopMatcher,
+        trail: LogprobTrail | None = None,
+    ) -> None:
         self._spec = spec
         self._rules = spec.stops
         self._gate = spec.gate
@@ -49,7 +58,9 @@ class RequestOutput:
         self._stops = stops
         self._token_ids: list[int] = []
         self._digests: list[int] = []
-        self._pieces: list[str] = []
+        self._trail = trail
+        self._echo = spec.prompt_text.text if spec.sampling.echo and spec.prompt_text is not None else ""
+        self._pieces: list[str] = [self._echo]
         self._stop_reason: int | str | None = None
 
     @property
@@ -62,6 +73,8 @@ class RequestOutput:
         A stop string that is complete in the text before a stop or end token goes before both. Raises
         ForbiddenToken and MalformedAnswer for a token that the request's gate does not take.
         """
+        if self._spec.max_tokens == 0:
+            return self._flush("", FinishReason.LENGTH)  # The token was chosen, but nobody asked for one.
         if self._gate is not None:
             self._gate = pass_through(self._gate, token.token_id)
         if self._constraint is not None:
@@ -69,6 +82,8 @@ class RequestOutput:
         self._token_ids.append(token.token_id)
         if token.logit_digest is not None:
             self._digests.append(token.logit_digest)
+        if self._trail is not None:
+            self._trail.add(token)
         update = self._read(token.token_id)
         self._pieces.append(update.text)
         self._stop_reason = update.stop_reason
@@ -76,8 +91,23 @@ class RequestOutput:
             self._require_fulfilled(update.finish_reason)
         return update
 
-    def result(self, reason: FinishReason, cache_use: CacheUse = CacheUse()) -> InferenceResult:
-        """The answer so far; ``cache_use``: what of the prompt was not computed."""
+    def accept_prompt(self, scored: ScoredTokens) -> None:
+        """What was found of the prompt's tokens."""
+        assert self._trail is not None
+        self._trail.add_prompt(scored)
+
+    def delta(self, text: str) -> Delta:
+        """``text``, which may be shown now, with what belongs to it and was not shown before."""
+        if self._echo:
+            text, self._echo = self._echo + text, ""
+        return Delta(text) if self._trail is None else Delta(text, self._trail.take())
+
+    def result(
+        self, reason: FinishReason, cache_use: CacheUse = CacheUse(), draft_use: DraftUse = DraftUse()
+    ) -> InferenceResult:
+        """The answer so far; ``cache_use``: what of the prompt was not computed, ``draft_use``: what became
+        of tokens that were drafted.
+        """
         return InferenceResult(
             request_id=self._spec.request_id,
             text="".join(self._pieces),
@@ -87,8 +117,11 @@ class RequestOutput:
             seed=self._spec.seed,
             logit_digests=tuple(self._digests),
             cache_explanation=cache_use.explanation,
+            draft_use=draft_use,
             token_trace=self._trace() if self._spec.wants_token_trace else None,
             stop_reason=self._stop_reason,
+            logprobs=self._trail.answer if self._trail is not None else None,
+            prompt_logprobs=self._trail.prompt if self._trail is not None else None,
         )
 
     def _trace(self) -> TokenTrace:
@@ -127,7 +160,7 @@ class RequestOutput:
         if constraint is None or reason is FinishReason.LENGTH:
             return
         if isinstance(self._stop_reason, str):
-            problem = constraint.problem_of("".join(self._pieces)) if constraint.is_json else None
+            problem = constraint.problem_of("".join(self._pieces[1:])) if constraint.is_json else None
             if problem is not None:
                 problem = f"the stop string {self._stop_reason!r} cut it: {problem}"
         else:

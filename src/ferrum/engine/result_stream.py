@@ -10,6 +10,7 @@ from typing import Self
 from ferrum.core.errors import FerrumError
 from ferrum.core.request import StreamChunk
 from ferrum.engine.delivery import End, LoopMailbox
+from ferrum.engine.delta import Delta
 
 
 class StreamChannel:
@@ -26,20 +27,20 @@ class StreamChannel:
         self._mailbox = mailbox
         self._capacity = capacity
         self._waiter: asyncio.Future[None] | None = None
-        self.pieces: deque[str] = deque()
+        self.pieces: deque[Delta] = deque()
         self.end: End | None = None
 
     @property
     def mailbox(self) -> LoopMailbox | None:
         return self._mailbox
 
-    def deliver(self, text: str, end: End | None) -> None:
+    def deliver(self, delta: Delta, end: End | None) -> None:
         if self.end is not None:
             return
-        if text and len(self.pieces) >= self._capacity:
-            self.pieces[-1] += text
-        elif text:
-            self.pieces.append(text)
+        if delta and len(self.pieces) >= self._capacity:
+            self.pieces[-1] += delta
+        elif delta:
+            self.pieces.append(delta)
         self.end = end
         self.wake_reader()
 
@@ -80,7 +81,8 @@ class ResultStream:
         if self._is_over:
             raise StopAsyncIteration
         if channel.pieces:
-            return StreamChunk(channel.pieces.popleft())
+            delta = channel.pieces.popleft()
+            return StreamChunk(delta.text, logprobs=delta.logprobs)
         self._is_over = True
         assert channel.end is not None
         if isinstance(channel.end, FerrumError):

@@ -10,6 +10,7 @@ from ferrum.cache.sequence_states import SequenceStates
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.events import Observers
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
+from ferrum.scheduling.speculation import Speculation
 from ferrum.scheduling.step_pace import StepPace
 
 
@@ -24,4 +25,5 @@ class SchedulerMaker(Protocol):
         clock: Callable[[], float],
         states: SequenceStates | None,
         pace: StepPace,
+        speculation: Speculation | None,
     ) -> ContinuousBatchScheduler: ...

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TypeVar
 
 from ferrum.core.errors import DeadlineExceeded, EngineClosed, EngineStalled, FerrumError, InternalError
 from ferrum.core.events import Observers
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import FinishReason, InferenceResult
-from ferrum.core.step import StepPlan
+from ferrum.core.step import SampledToken, StepPlan
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.deadlines import Deadlines
 from ferrum.engine.delivery import End, Outlet, PostOffice
+from ferrum.engine.delta import NOTHING
 from ferrum.engine.engine_news import EngineNews, StepTimes
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepOutcome, StepRunner
@@ -24,8 +26,11 @@ from ferrum.execution.executor import Executor
 from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
 from ferrum.scheduling.request_slots import RequestSlots
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
+from ferrum.scheduling.speculation import Speculation
 
 _Answer = TypeVar("_Answer")
+_Ending = tuple[ActiveRequest, str, FinishReason | FerrumError]
+_NO_DRAFTS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 _log = logging.getLogger("ferrum.engine")
 
 # What a cancelled step gets to give up before the thread is left behind, and what a stuck thread's lock gets
@@ -52,8 +57,10 @@ class StepLoop:
         observers: Observers,
         clock: Callable[[], float],
         stall_after_s: float,
+        speculation: Speculation | None = None,
     ) -> None:
         self._scheduler = scheduler
+        self._speculation = speculation
         self._executor = executor
         self._runner = StepRunner(executor, observers)
         self._slots = slots
@@ -228,7 +235,7 @@ class StepLoop:
         self._news.engine_failed(str(error), len(requests))
         post_office = PostOffice()
         for request in requests:
-            post_office.post(request.outlet, "", error)
+            post_office.post(request.outlet, NOTHING, error)
         post_office.flush()
 
     def _cancel_all(self) -> None:
@@ -271,7 +278,7 @@ class StepLoop:
 
     def _step(self) -> None:
         started = self._clock()
-        plan = self._plan()
+        plan = self._plan(self._draft())
         if plan is not None:
             # Those who ended before this step need not wait for it to hear so.
             self._post_office.flush()
@@ -288,11 +295,19 @@ class StepLoop:
             self._news.step_ran(plan, outcome, times)
         self._post_office.flush()
 
-    def _plan(self) -> StepPlan | None:
+    def _draft(self) -> Mapping[str, tuple[int, ...]]:
+        """Tokens to try in the next step. Without the lock: a draft model takes its time."""
+        if self._speculation is None:
+            return _NO_DRAFTS
+        with self._work:
+            wishes = self._scheduler.draft_wishes()
+        return self._speculation.draft(wishes)
+
+    def _plan(self, drafts: Mapping[str, tuple[int, ...]]) -> StepPlan | None:
         with self._work:
             self._end_cancelled()
             self._end_expired()
-            plan = self._scheduler.schedule()
+            plan = self._scheduler.schedule(drafts)
             if plan is None:
                 assert not self._active, f"nothing to run although {len(self._active)} requests are active"
                 self._news.step_skipped()
@@ -319,37 +334,52 @@ class StepLoop:
 
     def _apply(self, outcome: StepOutcome) -> None:
         """Brings a step's tokens to their requests, then to scheduler and callers."""
-        endings = self._read_tokens(outcome)
+        tokens, endings = self._read_tokens(outcome)
         with self._work:
             self._in_step = ()
-            self._scheduler.commit(outcome.parts, outcome.tokens)
+            self._scheduler.commit(outcome.parts, tokens)
             for request, text, end in endings:
-                self._end(request, text, end)
+                self._end(request, text, self._result(request, end) if isinstance(end, FinishReason) else end)
 
-    def _read_tokens(self, outcome: StepOutcome) -> list[tuple[ActiveRequest, str, End]]:
-        endings: list[tuple[ActiveRequest, str, End]] = [
+    def _read_tokens(self, outcome: StepOutcome) -> tuple[list[SampledToken], list[_Ending]]:
+        """The tokens that belong to answers, and the answers that end."""
+        endings: list[_Ending] = [
             (self._active[request_id], "", error) for request_id, error in outcome.failures.items()
         ]
-        self._news.tokens_chosen(self._active[token.request_id] for token in outcome.tokens)
+        for scored in outcome.scored:
+            self._active[scored.request_id].output.accept_prompt(scored)
+        tokens: list[SampledToken] = []
+        ended: set[str] = set()
         for token in outcome.tokens:
+            # An answer may end in the middle of drafted tokens that were right.
+            if token.request_id in ended:
+                continue
+            tokens.append(token)
             request = self._active[token.request_id]
             try:
                 update = request.output.accept(token)
             except FerrumError as error:
                 endings.append((request, "", error))
+                ended.add(request.request_id)
                 continue
             except Exception as error:
                 _log.exception("reading a token of %s failed", request.request_id)
                 endings.append((request, "", InternalError(f"token {token.token_id} has no text: {error!r}")))
+                ended.add(request.request_id)
                 continue
             if update.finish_reason is not None:
-                endings.append((request, update.text, self._result(request, update.finish_reason)))
+                ended.add(request.request_id)
+                endings.append((request, update.text, update.finish_reason))
             elif update.text and request.outlet.shows_text:
-                self._post_office.post(request.outlet, update.text, None)
-        return endings
+                self._post_office.post(request.outlet, request.output.delta(update.text), None)
+        self._news.tokens_chosen(self._active[token.request_id] for token in tokens)
+        return tokens, endings
 
     def _result(self, request: ActiveRequest, reason: FinishReason) -> InferenceResult:
-        return request.output.result(reason, self._scheduler.cache_use(request.request_id))
+        request_id = request.request_id
+        return request.output.result(
+            reason, self._scheduler.cache_use(request_id), self._scheduler.draft_use(request_id)
+        )
 
     def _end(self, request: ActiveRequest, text: str, end: End) -> None:
         """Returns what the request held, then answers. Called with the lock held."""
@@ -366,7 +396,8 @@ class StepLoop:
         finally:
             # Whatever is wrong with our books, nobody may wait for an answer that will not come.
             self._news.request_ended(request, end)
-            self._post_office.post(request.outlet, text, end)
+            delta = NOTHING if isinstance(end, FerrumError) else request.output.delta(text)
+            self._post_office.post(request.outlet, delta, end)
             self._news.request_recorded(request, end)
 
     def _fail_all(self, error: FerrumError) -> None:
@@ -388,7 +419,7 @@ class StepLoop:
                     self._end(request, "", answer)
                 except Exception:
                     _log.exception("%s could not be ended in order", request.request_id)
-                    self._post_office.post(request.outlet, "", answer)
+                    self._post_office.post(request.outlet, NOTHING, answer)
         self._stall_watch.close()
         self._post_office.flush()
         self._news.engine_failed(str(answer), len(requests))

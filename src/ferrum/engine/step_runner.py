@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ferrum.core.errors import FerrumError, InternalError
 from ferrum.core.events import Observers, StepFailed
-from ferrum.core.step import SampledToken, SequencePart, StepPlan, StepResult
+from ferrum.core.step import SampledToken, ScoredTokens, SequencePart, StepPlan, StepResult
 from ferrum.execution.executor import Executor
 from ferrum.runtimes.protocol import StepAborted
 
@@ -19,19 +19,21 @@ _log = logging.getLogger("ferrum.engine")
 class StepOutcome:
     """The parts that were computed with the tokens chosen for them, and the requests that failed.
 
-    A part in neither was given up (an aborted step) and is planned again. ``is_whole``: one step computed
-    all.
+    Tokens behind a wrong draft are not among them: they follow what nobody chose. A part in neither was given
+    up (an aborted step) and is planned again. ``is_whole``: one step computed all.
     """
 
     parts: tuple[SequencePart, ...]
     tokens: tuple[SampledToken, ...]
+    scored: tuple[ScoredTokens, ...] = ()
     failures: Mapping[str, FerrumError] = field(default_factory=dict)
     is_whole: bool = False
 
 
 class StepRunner:
     """Calls the executor. A step that raises is repeated part by part: since no result depends on who shares
-    a step, the healthy parts come out the same, and only those that raise alone are failed.
+    a step, the healthy parts come out the same, and only those that raise alone, and without the tokens that
+    were drafted for them, are failed: a guess must not cost an answer.
     """
 
     def __init__(self, executor: Executor, observers: Observers) -> None:
@@ -40,7 +42,9 @@ class StepRunner:
 
     def run(self, plan: StepPlan) -> StepOutcome:
         try:
-            return StepOutcome(plan.parts, self._execute(plan), is_whole=True)
+            scored: list[ScoredTokens] = []
+            tokens = self._execute(plan, scored)
+            return StepOutcome(plan.parts, tokens, tuple(scored), is_whole=True)
         except StepAborted:
             return StepOutcome((), ())
         except Exception as error:
@@ -50,25 +54,28 @@ class StepRunner:
             return outcome
 
     def _run_one_by_one(self, plan: StepPlan, error: Exception) -> StepOutcome:
-        if len(plan.parts) == 1:
-            return StepOutcome((), (), {plan.parts[0].request_id: _as_failure(error)})
+        if len(plan.parts) == 1 and not plan.parts[0].num_drafts:
+            return StepOutcome((), (), failures={plan.parts[0].request_id: _as_failure(error)})
         parts: list[SequencePart] = []
         tokens: list[SampledToken] = []
+        scored: list[ScoredTokens] = []
         failures: dict[str, FerrumError] = {}
-        for part in plan.parts:
+        for part in map(_without_drafts, plan.parts):
             try:
-                tokens += self._execute(StepPlan((part,)))
+                tokens += self._execute(StepPlan((part,)), scored)
                 parts.append(part)
             except StepAborted:
                 break
             except Exception as own_error:
                 failures[part.request_id] = _as_failure(own_error)
-        return StepOutcome(tuple(parts), tuple(tokens), failures)
+        return StepOutcome(tuple(parts), tuple(tokens), tuple(scored), failures)
 
-    def _execute(self, plan: StepPlan) -> tuple[SampledToken, ...]:
+    def _execute(self, plan: StepPlan, scored: list[ScoredTokens]) -> tuple[SampledToken, ...]:
+        """The chosen tokens; those that were scored are added to ``scored``."""
         result = self._executor.execute(plan)
         _check_answers(plan, result)
-        return result.tokens
+        scored += result.scored
+        return _without_wrong_drafts(plan, result.tokens)
 
 
 def _check_answers(plan: StepPlan, result: StepResult) -> None:
@@ -78,6 +85,34 @@ def _check_answers(plan: StepPlan, result: StepResult) -> None:
         raise InternalError(
             f"the executor was asked to choose tokens for {asked} and answered for {answered}"
         )
+    wanted = [(part.request_id, len(part.scored.token_ids)) for part in plan.parts if part.scored is not None]
+    found = [(scored.request_id, len(scored.rows)) for scored in result.scored]
+    if wanted != found:
+        raise InternalError(f"the executor was asked to score tokens for {wanted} and answered for {found}")
+
+
+def _without_wrong_drafts(plan: StepPlan, tokens: tuple[SampledToken, ...]) -> tuple[SampledToken, ...]:
+    """A token counts when every draft before it is the token that was chosen in its place."""
+    if not any(part.num_drafts for part in plan.parts):
+        return tokens
+    kept: list[SampledToken] = []
+    row = 0
+    for part in plan.parts:
+        chosen = tokens[row : row + len(part.choices)]
+        row += len(part.choices)
+        drafts = part.token_ids[len(part.token_ids) - part.num_drafts :]
+        num_right = 0
+        while num_right < len(drafts) and drafts[num_right] == chosen[num_right].token_id:
+            num_right += 1
+        kept += chosen[: num_right + 1] if drafts else chosen
+    return tuple(kept)
+
+
+def _without_drafts(part: SequencePart) -> SequencePart:
+    if not part.num_drafts:
+        return part
+    num_known = len(part.token_ids) - part.num_drafts
+    return replace(part, token_ids=part.token_ids[:num_known], choices=part.choices[:1], num_drafts=0)
 
 
 def _as_failure(error: Exception) -> FerrumError:

@@ -62,6 +62,11 @@ class Executor(Protocol):
     @property
     def resource_authority(self) -> ResourceAuthority: ...
     @property
+    def keeps_same_tokens_law(self) -> bool:
+        """Whether what is chosen depends on the sequence alone, bit for bit, however steps cut it."""
+        ...
+
+    @property
     def capacity(self) -> ExecutorCapacity: ...
     @property
     def resolved_plan(self) -> ResolvedModelPlan | None:

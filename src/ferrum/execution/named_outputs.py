@@ -13,23 +13,26 @@ def name_outputs(plan: StepPlan, output: StepOutput) -> StepResult:
     """
     token_ids = output.token_ids.tolist()
     digests = output.logit_digests.tolist() or [None] * len(token_ids)
-    if output.logprobs is None:
+    mirostat_mu = output.mirostat_mu.tolist()
+    if output.logprobs is None and not mirostat_mu:
         request_ids = [part.request_id for part in plan.parts for _ in part.choices]
         return StepResult(tuple(map(SampledToken, request_ids, token_ids, digests)))
-    rows = _Rows(output.logprobs)
+    rows = None if output.logprobs is None else _Rows(output.logprobs)
     tokens: list[SampledToken] = []
     scored: list[ScoredTokens] = []
     row = 0
     for part in plan.parts:
         if part.scored is not None:
+            assert rows is not None
             num_top = part.scored.num_top
             ends = row + len(part.scored.token_ids)
             found = tuple(rows.read(each, num_top) for each in range(row, ends))
-            scored.append(ScoredTokens(part.request_id, found))
+            scored.append(ScoredTokens(part.request_id, part.start_position, found))
             row = ends
         for choice in part.choices:
-            logprobs = None if choice.logprobs is None else rows.read(row, choice.logprobs)
-            tokens.append(SampledToken(part.request_id, token_ids[row], digests[row], logprobs))
+            logprobs = None if rows is None or choice.logprobs is None else rows.read(row, choice.logprobs)
+            mu = mirostat_mu[row] if choice.has_mirostat else None
+            tokens.append(SampledToken(part.request_id, token_ids[row], digests[row], logprobs, mu))
             row += 1
     return StepResult(tuple(tokens), tuple(scored))
 

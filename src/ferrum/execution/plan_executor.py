@@ -48,6 +48,7 @@ class PlanExecutor:
         self._batches = BatchBuilder()
         self._is_closed = False
         self.resolved_plan = resolved_plan
+        self.keeps_same_tokens_law = runtime.keeps_same_tokens_law
         self.block_store: BlockStore | None = runtime
         self.capacity = ExecutorCapacity(
             num_blocks=runtime.num_blocks,
@@ -91,7 +92,7 @@ class PlanExecutor:
             if part.scored is not None:
                 ids, num_top = part.scored.token_ids, part.scored.num_top
                 rows = tuple(row_logprobs(next(logits), token_id, num_top) for token_id in ids)
-                scored.append(ScoredTokens(part.request_id, rows))
+                scored.append(ScoredTokens(part.request_id, part.start_position, rows))
             for choice in part.choices:
                 tokens.append(choose_with(sampler, part.request_id, next(logits), choice))
         return StepResult(tuple(tokens), tuple(scored))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ferrum.core.arrays import FloatArray, Int32Array
+from ferrum.core.arrays import FloatArray
 from ferrum.core.step import SamplingInstruction
-from ferrum.runtimes.protocol import SamplingBatch
-from ferrum.sampling.reference_sampler import choose
+from ferrum.runtimes.protocol import ChosenTokens, SamplingBatch
+from ferrum.sampling.reference_sampler import choose_with_state
 
 
-def choose_tokens(logits: FloatArray, sampling: SamplingBatch) -> Int32Array:
-    """The chosen id for each row of ``logits`` [num_outputs, vocabulary]."""
+def choose_tokens(logits: FloatArray, sampling: SamplingBatch) -> ChosenTokens:
+    """The chosen token for each row of ``logits`` [num_outputs, vocabulary]."""
     nothing = (None,) * len(logits)
     columns = zip(
         sampling.temperature.tolist(),
@@ -25,4 +25,8 @@ def choose_tokens(logits: FloatArray, sampling: SamplingBatch) -> Int32Array:
         strict=True,
     )
     instructions = [SamplingInstruction(*column) for column in columns]
-    return np.array([choose(*row) for row in zip(logits, instructions, strict=True)], dtype=np.int32)
+    chosen = [choose_with_state(*row) for row in zip(logits, instructions, strict=True)]
+    return ChosenTokens(
+        np.array([each.token_id for each in chosen], np.int32),
+        np.array([each.mirostat_mu for each in chosen], np.float64),
+    )

@@ -39,6 +39,7 @@ class TransformersExecutor:
     """
 
     resource_authority = ResourceAuthority.ENGINE_MANAGED
+    keeps_same_tokens_law = False
     resolved_plan: ResolvedModelPlan | None = None
     block_store: BlockStore | None = None
 
@@ -77,7 +78,9 @@ class TransformersExecutor:
         for part in plan.parts:
             held = self._held(part)
             if part.scored is not None:
-                scored.append(ScoredTokens(part.request_id, self._score(held, part, part.scored)))
+                scored.append(
+                    ScoredTokens(part.request_id, part.start_position, self._score(held, part, part.scored))
+                )
             self._compute(held, part, len(part.token_ids) - max(0, len(part.choices) - 1))
             for number, choice in enumerate(part.choices, 1 - len(part.choices)):
                 self._compute(held, part, len(part.token_ids) + number)

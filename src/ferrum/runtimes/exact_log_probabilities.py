@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
 
 from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.core.errors import InternalError
-from ferrum.core.float_math import exp32, lane_sum
+from ferrum.core.float_math import exp32, lane_sum, natural_log64
 from ferrum.core.logprobs import RowLogprobs
 from ferrum.runtimes.protocol import LogprobBatch, LogprobOutput
 
 # Weights that are summed in float32 before the sum goes on in float64.
 _RUN: Final = 1024
-_LOG_2: Final = 0.69314718055994531
-_ROOT_OF_HALF: Final = 0.70710678118654752
 
 
 def row_logprobs(logits: FloatArray, token_id: int, num_top: int) -> RowLogprobs:
@@ -61,17 +58,4 @@ def _log_of_weights(logits: FloatArray, largest: np.float32) -> float:
     total = 0.0
     for run in lane_sum(weights.reshape(-1, _RUN)).tolist():
         total += run
-    return _natural_log(total)
-
-
-def _natural_log(x: float) -> float:
-    """log(f · 2^e) = e · log 2 + 2 · artanh((f − 1) / (f + 1)) with f about 1, the series to s^23."""
-    f, exponent = math.frexp(x)
-    if f < _ROOT_OF_HALF:
-        f, exponent = f + f, exponent - 1
-    s = (f - 1.0) / (f + 1.0)
-    z = s * s
-    series = 1.0 / 23.0
-    for k in range(21, 0, -2):
-        series = series * z + 1.0 / k
-    return exponent * _LOG_2 + (s + s) * series
+    return float(natural_log64(total))

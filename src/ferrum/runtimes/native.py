@@ -133,6 +133,8 @@ class NativeRuntime:
     def run(self, batch: StepBatch, detail: LogitsDetail = LogitsDetail.NONE) -> StepOutput:
         num_outputs = len(batch.output_rows)
         tokens = np.zeros(num_outputs if batch.sampling is not None else 0, np.int32)
+        has_rules = batch.sampling is not None and batch.sampling.rules is not None
+        mirostat_mu = np.zeros(num_outputs if has_rules else 0, np.float64)
         digests = np.zeros(num_outputs, np.uint64) if detail is LogitsDetail.DIGEST else None
         logprobs = None if batch.logprobs is None else LogprobOutput.for_batch(batch.logprobs)
         finished = self._running().run(
@@ -143,6 +145,7 @@ class NativeRuntime:
             batch.output_rows,
             batch.sampling,
             tokens,
+            mirostat_mu,
             digests,
             batch.logprobs,
             logprobs,
@@ -156,6 +159,7 @@ class NativeRuntime:
             logit_digests=np.zeros(0, np.uint64) if digests is None else digests,
             logits=self._logits(num_outputs if detail is LogitsDetail.FULL else 0),
             logprobs=logprobs,
+            mirostat_mu=mirostat_mu,
         )
 
     def copy_block(self, source: int, target: int) -> None:

@@ -14,6 +14,7 @@ from ferrum.plan.model_plan import ModelPlan
 from ferrum.plan.operations import Attention, Rope
 
 _FLOAT_BYTES: Final = 4
+_CANDIDATE_BYTES: Final = 8
 _ROW_PADDING: Final = 16
 _GROUP: Final = 32
 # A scale, a sum and a scaled sum of 32 codes; the two latter twice, by 16 codes.
@@ -52,8 +53,11 @@ def scratch_bytes(plan: ExecutablePlan, limits: StepLimits, context_length: int,
 
 
 def sampling_bytes(plan: ModelPlan, num_threads: int) -> int:
-    """Weights and order of a whole vocabulary, for each thread."""
-    return 2 * _FLOAT_BYTES * plan.vocabulary_size * num_threads
+    """What choosing a token works in, for each thread: weights and candidates of a whole vocabulary, and the
+    lengths of repetitions in a whole context.
+    """
+    vocabulary_bytes = (_FLOAT_BYTES + _CANDIDATE_BYTES) * plan.vocabulary_size
+    return (vocabulary_bytes + _FLOAT_BYTES * plan.context_length) * num_threads
 
 
 def _padded(width: int, multiple: int) -> int:

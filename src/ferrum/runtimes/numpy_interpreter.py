@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from ferrum.core.arrays import FloatArray, Int32Array
+from ferrum.core.arrays import FloatArray
 from ferrum.core.errors import InternalError
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.plan.model_plan import ModelPlan
@@ -33,10 +33,17 @@ from ferrum.runtimes.exact_log_probabilities import batch_logprobs
 from ferrum.runtimes.exact_operations import logit_digest
 from ferrum.runtimes.numpy_arithmetic import Arithmetic, ExactArithmetic, FloatArithmetic
 from ferrum.runtimes.paged_kv import BLOCK_TOKENS, PagedKv
-from ferrum.runtimes.protocol import LogitsDetail, SamplingBatch, StepAborted, StepBatch, StepOutput
+from ferrum.runtimes.protocol import (
+    ChosenTokens,
+    LogitsDetail,
+    SamplingBatch,
+    StepAborted,
+    StepBatch,
+    StepOutput,
+)
 from ferrum.weights.quantized_tensor import QuantizedTensor
 
-ChooseTokens = Callable[[FloatArray, SamplingBatch], Int32Array]
+ChooseTokens = Callable[[FloatArray, SamplingBatch], ChosenTokens]
 
 
 class InterpreterMode(StrEnum):
@@ -44,7 +51,7 @@ class InterpreterMode(StrEnum):
     QUANTISED_EXACT = "quantised_exact"
 
 
-def no_sampler(logits: FloatArray, sampling: SamplingBatch) -> Int32Array:
+def no_sampler(logits: FloatArray, sampling: SamplingBatch) -> ChosenTokens:
     """Stands where no way to choose tokens was given."""
     raise InternalError("this interpreter was built without a sampler; ask it for logits instead")
 
@@ -125,11 +132,11 @@ class NumpyInterpreter:
         """See Runtime.run. Raises StepAborted, and InternalError for sampling without a sampler."""
         self._is_aborted.clear()
         logits = self._logits(batch)
-        chosen = (
-            np.zeros(0, np.int32)
-            if batch.sampling is None or len(logits) == 0
-            else self._choose(logits, batch.sampling)
-        )
+        chosen, mirostat_mu = np.zeros(0, np.int32), np.zeros(0, np.float64)
+        if batch.sampling is not None and len(logits):
+            choices = self._choose(logits, batch.sampling)
+            chosen = choices.token_ids
+            mirostat_mu = choices.mirostat_mu if batch.sampling.rules is not None else mirostat_mu
         wanted = batch.logprobs
         if wanted is not None:
             chosen = np.where(wanted.known_tokens < 0, chosen, wanted.known_tokens)
@@ -139,6 +146,7 @@ class NumpyInterpreter:
             logit_digests=logit_digest(logits) if wants_digests else np.zeros(0, np.uint64),
             logits=logits if wants_logits else np.zeros((0, self.vocabulary_size), np.float32),
             logprobs=batch_logprobs(logits, chosen, wanted) if wanted is not None else None,
+            mirostat_mu=mirostat_mu,
         )
 
     def abort(self) -> None:

@@ -6,13 +6,13 @@ requests, scheduling or text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol, Self
 
 import numpy as np
 
-from ferrum.core.arrays import FloatArray, Int32Array, Uint64Array
+from ferrum.core.arrays import Float64Array, FloatArray, Int32Array, Uint64Array
 from ferrum.core.block_store import BlockStore
 from ferrum.core.token_rules import TokenMask, TokenRules
 
@@ -87,6 +87,18 @@ class LogitsDetail(IntEnum):
     FULL = 2
 
 
+def _no_mu() -> Float64Array:
+    return np.zeros(0, np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTokens:
+    """``mirostat_mu``: the most surprise the token after each may have; see TokenRules."""
+
+    token_ids: Int32Array  # [num_outputs]
+    mirostat_mu: Float64Array  # [num_outputs]
+
+
 @dataclass(frozen=True, slots=True)
 class StepOutput:
     """``token_ids`` is empty without sampling, and holds known tokens as they are; digests and logits are
@@ -97,6 +109,7 @@ class StepOutput:
     logit_digests: Uint64Array  # [num_outputs]
     logits: FloatArray  # [num_outputs, vocabulary]
     logprobs: LogprobOutput | None = None  # where the batch asked for them
+    mirostat_mu: Float64Array = field(default_factory=_no_mu)  # [num_outputs] where the batch has rules
 
 
 class Runtime(BlockStore, Protocol):

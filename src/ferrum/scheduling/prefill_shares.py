@@ -66,7 +66,17 @@ class PrefillShares:
             chunks[sequence] = taken + self._buy(rest, sequence, taken)
         least = min(self._config.min_prefill_tokens, self._limit(oldest), num_tokens)
         chunks[oldest] = max(chunks[oldest], min(least, chunks[oldest] + rest.budget.remaining))
+        self._bound_scored(chunks)
         return chunks
+
+    def _bound_scored(self, chunks: dict[Sequence, int]) -> None:
+        """A step has room for the logits of so many prompt tokens; the oldest prompt always gets some."""
+        room = TokenBudget(self._config.max_scored_tokens)
+        for sequence, chunk in chunks.items():
+            num_scored = sequence.num_scored(chunk)
+            granted = room.take(num_scored)
+            if granted < num_scored:
+                chunks[sequence] = granted
 
     def _seconds(self, decodes: Sequences[SequencePart]) -> float:
         """What prompts may add to the step."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from operator import eq
+from types import MappingProxyType
 
 from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.prefix_match import PrefixMatch
 from ferrum.cache.sequence_states import SequenceStates
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.config import SchedulerConfig
+from ferrum.core.draft_use import DraftUse
+from ferrum.core.drafting import DraftWish
 from ferrum.core.errors import InvalidRequest, QueueFull, ResourceExhausted
-from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted
+from ferrum.core.events import Observers, RequestAdmitted, RequestPreempted, TokensDrafted
 from ferrum.core.scheduler_snapshot import SchedulerSnapshot
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.step import SampledToken, SequencePart, StepPlan
@@ -23,10 +27,14 @@ from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
 from ferrum.scheduling.prefill_shares import PrefillShares
 from ferrum.scheduling.prefix_rendezvous import PrefixRendezvous
 from ferrum.scheduling.sequence import Sequence, SequenceSpec
+from ferrum.scheduling.speculation import Speculation
 from ferrum.scheduling.step_pace import StepPace
 from ferrum.scheduling.tenant_shares import GENERATED_TOKEN_COST, TenantShares
 from ferrum.scheduling.token_budget import TokenBudget
 from ferrum.scheduling.waiting_queue import WaitingQueue
+
+_NO_DRAFTS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_NO_TOKENS: list[int] = []
 
 
 class ContinuousBatchScheduler:
@@ -48,8 +56,10 @@ class ContinuousBatchScheduler:
         clock: Callable[[], float] = time.monotonic,
         states: SequenceStates | None = None,
         pace: StepPace | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self._config = config
+        self._speculation = speculation
         self._pace = pace or StepPace(UNIFORM_WORK)
         self._prefill_shares = PrefillShares(config, self._pace)
         self._cache = cache
@@ -121,10 +131,26 @@ class ContinuousBatchScheduler:
             sequence.priority = priority
             self._waiting.push(sequence)
 
-    def schedule(self) -> StepPlan | None:
-        """The next step, or None when there is nothing to do."""
+    def draft_wishes(self) -> list[DraftWish]:
+        """Who could take drafted tokens in the next step, if nothing changes until then."""
+        speculation = self._speculation
+        if speculation is None:
+            return []
+        return [
+            DraftWish(
+                sequence.request_id,
+                sequence.token_ids,
+                min(sequence.most_drafts, speculation.num_tokens),
+                sequence.choice_after,
+            )
+            for sequence in self._running
+            if sequence.is_decoding and sequence.most_drafts > 0
+        ]
+
+    def schedule(self, drafts: Mapping[str, tuple[int, ...]] = _NO_DRAFTS) -> StepPlan | None:
+        """The next step, or None when there is nothing to do. ``drafts``: tokens to try, by request."""
         budget = TokenBudget(self._config.max_num_batched_tokens)
-        parts = self._decode_parts(budget)
+        parts = self._decode_parts(budget, drafts)
         self._admit_waiting()
         parts += self._prefill_parts(budget, decodes=parts)
         return StepPlan(tuple(parts)) if parts else None
@@ -134,13 +160,25 @@ class ContinuousBatchScheduler:
         self._pace.learn(parts, seconds)
 
     def commit(self, parts: Iterable[SequencePart], tokens: Iterable[SampledToken]) -> None:
-        """Notes what was computed and chosen. Planned parts that are not among ``parts`` stay to be done."""
-        for part in parts:
-            self._note_computed(self._sequences[part.request_id], part)
+        """Notes what was computed and chosen. Planned parts that are not among ``parts`` stay to be done.
+
+        ``tokens`` are those that count: of a part with drafts, no more than what follows a wrong one.
+        """
+        chosen: dict[str, list[int]] = {}
         for token in tokens:
-            sequence = self._sequences[token.request_id]
-            sequence.accept(token.token_id)
-            self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST)
+            chosen.setdefault(token.request_id, []).append(token.token_id)
+        num_drafted = num_accepted = 0
+        for part in parts:
+            token_ids = chosen.get(part.request_id, _NO_TOKENS)
+            sequence = self._sequences[part.request_id]
+            self._note_computed(sequence, part, token_ids)
+            if part.num_drafts:
+                num_right = sum(map(eq, part.token_ids[-part.num_drafts :], token_ids))
+                sequence.draft_use = sequence.draft_use.plus(part.num_drafts, num_right)
+                num_drafted += part.num_drafts
+                num_accepted += num_right
+        if num_drafted:
+            self._observers.on(TokensDrafted(num_drafted, num_accepted))
 
     def finish(self, request_id: str) -> None:
         """Forgets a request in any phase and gives its blocks back."""
@@ -156,6 +194,10 @@ class ContinuousBatchScheduler:
     def cache_use(self, request_id: str) -> CacheUse:
         """What of an active request's prompt was not computed but found."""
         return self._sequences[request_id].cache_use
+
+    def draft_use(self, request_id: str) -> DraftUse:
+        """What became of the tokens that were drafted for an active request."""
+        return self._sequences[request_id].draft_use
 
     def snapshot(self) -> SchedulerSnapshot:
         """What is held between two steps; called by the engine's thread."""
@@ -177,13 +219,29 @@ class ContinuousBatchScheduler:
                 param="priority",
             )
 
-    def _decode_parts(self, budget: TokenBudget) -> list[SequencePart]:
+    def _decode_parts(self, budget: TokenBudget, drafts: Mapping[str, tuple[int, ...]]) -> list[SequencePart]:
+        # Everybody's own token comes first.
+        spare = TokenBudget(budget.remaining - len(self._running))
         parts = []
         for sequence in tuple(self._running):
             # An older request of this loop may have preempted this one.
             if sequence.is_decoding and self._make_room(sequence):
-                parts.append(self._part(sequence, budget.take(1)))
+                drafted = self._fit(sequence, drafts.get(sequence.request_id, ()), spare)
+                num_tokens = sequence.num_computed_tokens + 1 + len(drafted)
+                part = sequence.decode_part(drafted, self._cache.grow(sequence.request_id, num_tokens))
+                budget.take(len(part.token_ids))
+                parts.append(part)
         return parts
+
+    def _fit(self, sequence: Sequence, drafts: tuple[int, ...], spare: TokenBudget) -> tuple[int, ...]:
+        """As many drafted tokens as there is room for; nobody gives way for them."""
+        drafts = drafts[: spare.take(min(len(drafts), max(0, sequence.most_drafts)))]
+        num_known = len(sequence.token_ids)
+        if drafts and not self._promises.raise_to(
+            sequence.request_id, self._cache.blocks_for(num_known + len(drafts))
+        ):
+            return drafts[: self._cache.blocks_for(num_known) * self._cache.block_tokens - num_known]
+        return drafts
 
     def _make_room(self, sequence: Sequence) -> bool:
         """Promises room for every known token; False when the sequence itself had to give way."""
@@ -217,11 +275,14 @@ class ContinuousBatchScheduler:
         self._cache.release(sequence.request_id)
         if self._states is not None:
             self._states.give_back(sequence.request_id)
+        if self._speculation is not None:
+            self._speculation.leave(sequence.request_id)
         self._rendezvous.leave(sequence)
 
-    def _note_computed(self, sequence: Sequence, part: SequencePart) -> None:
+    def _note_computed(self, sequence: Sequence, part: SequencePart, token_ids: list[int]) -> None:
         ends_prefill = bool(part.choices) and not sequence.is_decoding
-        sequence.num_computed_tokens = part.start_position + len(part.token_ids)
+        sequence.take(part, token_ids)
+        self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST * len(token_ids))
         publish = self._cache.publish_tail if ends_prefill else self._cache.publish
         publish(sequence.request_id, sequence.token_ids, sequence.num_computed_tokens)
 
@@ -237,7 +298,7 @@ class ContinuousBatchScheduler:
                 num_held += 1
                 continue
             match = self._cache.find_prefix(sequence.scope, sequence.ids_to_find())
-            if self._rendezvous.try_to_hold(sequence, match.num_tokens):
+            if not sequence.scores_prompt and self._rendezvous.try_to_hold(sequence, match.num_tokens):
                 num_held += 1
             elif not self._admit(sequence, match):
                 return
@@ -270,7 +331,7 @@ class ContinuousBatchScheduler:
     def _cache_use(self, sequence: Sequence, match: PrefixMatch) -> CacheUse:
         if not sequence.wants_cache_explanation:
             return CacheUse(match.num_tokens)
-        explanation = self._cache.explain_prefix(sequence.scope, sequence.token_ids)
+        explanation = self._cache.explain_prefix(sequence.scope, sequence.ids_to_find())
         return CacheUse(match.num_tokens, explanation)
 
     def _prefill_parts(self, budget: TokenBudget, decodes: list[SequencePart]) -> list[SequencePart]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
+from ferrum.core.draft_use import DraftUse
 from ferrum.core.sampling_params import SamplingParams
-from ferrum.core.step import SamplingInstruction, SequencePart
-from ferrum.core.token_gate import TokenGate
+from ferrum.core.step import KnownTokens, SamplingInstruction, SequencePart
+from ferrum.core.token_gate import TokenGate, is_allowed
+from ferrum.tokenization.decoded_prompt import DecodedPrompt
 from ferrum.tokenization.stop_rules import StopRules
 
 if TYPE_CHECKING:  # It brings the grammar engine, which most processes never need.
@@ -27,7 +30,8 @@ class SequenceSpec:
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
     evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
     ``gate``: which tokens may come, at the beginning of the answer; ``constraint`` is one of the gates in it,
-    which knows when the answer is complete.
+    which knows when the answer is complete. ``logprobs`` and ``prompt_logprobs``: what steps are to find,
+    whether or not the caller sees it. ``prompt_text`` where the answer needs it.
     """
 
     request_id: str
@@ -44,6 +48,9 @@ class SequenceSpec:
     stops: StopRules = field(default_factory=StopRules)
     gate: TokenGate | None = None
     constraint: ConstraintGate | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    prompt_text: DecodedPrompt | None = None
 
 
 Rank = tuple[int, int]
@@ -54,7 +61,9 @@ class Sequence:
     """Mutable state of one request between submission and its end; mutated by the scheduler only.
 
     ``token_ids`` is the prompt and everything generated so far. The keys and values of the first
-    ``num_computed_tokens`` are in the cache; ``cache_use`` says what of the prompt was there before it ran.
+    ``num_computed_tokens`` are in the cache, and ``num_computed_before`` were when it was preempted;
+    ``cache_use`` says what of the prompt was there before it ran, ``draft_use`` what became of tokens drafted
+    for it.
     ``state_slot`` is the place of its recurrent state while it runs, for a model that has one.
     ``ticket`` orders requests by submission and never changes; by ``rank`` they are served. ``tenant`` is
     whose share it takes from, None where shares are not kept.
@@ -64,7 +73,9 @@ class Sequence:
         "_gate",
         "_request",
         "cache_use",
+        "draft_use",
         "max_total_tokens",
+        "num_computed_before",
         "num_computed_tokens",
         "num_preemptions",
         "priority",
@@ -89,7 +100,9 @@ class Sequence:
         self.token_ids = list(request.prompt_ids)
         self.max_total_tokens = len(request.prompt_ids) + request.max_tokens
         self.num_computed_tokens = 0
+        self.num_computed_before = 0
         self.cache_use = CacheUse()
+        self.draft_use = DraftUse()
         self.num_preemptions = 0
         self.state_slot: int | None = None
 
@@ -136,8 +149,18 @@ class Sequence:
     def wants_cache_explanation(self) -> bool:
         return self._request.wants_cache_explanation
 
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether log-probabilities of its prompt's tokens are still to be found."""
+        if self._request.prompt_logprobs is None:
+            return False
+        return max(self.num_computed_before, self.num_computed_tokens) < len(self._request.prompt_ids) - 1
+
     def ids_to_find(self) -> list[int]:
         """Known tokens of which the cache may hold all but the last."""
+        if self.scores_prompt:
+            # What is found in the cache has no logits any more: only what was scored already may be.
+            return self.token_ids[: self.num_computed_before + 1]
         # With one token left, one that comes back would be a decode, and those are planned before it is here.
         return self.token_ids[:-1] if self.num_preemptions else self.token_ids
 
@@ -150,22 +173,80 @@ class Sequence:
             token_ids=tuple(self.token_ids[start:end]),
             start_position=start,
             block_table=block_table,
-            choices=(self._next_token_instruction(),) if end == len(self.token_ids) else (),
+            choices=(self.choice_after(),) if end == len(self.token_ids) else (),
             state_slot=self.state_slot,
+            scored=self._known_after(start, end),
         )
 
-    def accept(self, token_id: int) -> None:
-        """Takes a token that was chosen after all the known ones."""
-        self.token_ids.append(token_id)
-        if self._gate is not None:
-            self._gate = self._gate.after(token_id)
+    def decode_part(self, drafts: tuple[int, ...], block_table: tuple[int, ...]) -> SequencePart:
+        """The one token that is left to compute and drafted ones after it, with a choice after each.
+
+        A drafted token that may not come where it stands is left out, and all after it.
+        """
+        gate, choices = self._gate, [self._choice_at(len(self.token_ids), self._gate)]
+        for place, token_id in enumerate(drafts, len(self.token_ids) + 1):
+            if gate is not None:
+                if not is_allowed(gate.mask, token_id):
+                    break
+                gate = gate.after(token_id)
+                if gate.error is not None:
+                    break
+            choices.append(self._choice_at(place, gate))
+        num_drafts = len(choices) - 1
+        return SequencePart(
+            request_id=self.request_id,
+            token_ids=(self.token_ids[-1], *drafts[:num_drafts]),
+            start_position=self.num_computed_tokens,
+            block_table=block_table,
+            choices=tuple(choices),
+            state_slot=self.state_slot,
+            num_drafts=num_drafts,
+        )
+
+    @property
+    def most_drafts(self) -> int:
+        """Drafted tokens after the known ones that could still count: one more is chosen after them."""
+        return self.max_total_tokens - len(self.token_ids) - 1
+
+    def take(self, part: SequencePart, token_ids: Iterable[int]) -> None:
+        """A part of it was computed, and these tokens were chosen that go on with the known ones."""
+        for token_id in token_ids:
+            self.token_ids.append(token_id)
+            if self._gate is not None:
+                self._gate = self._gate.after(token_id)
+        # What was computed for drafts that were wrong is computed again, in its place.
+        self.num_computed_tokens = min(
+            part.start_position + len(part.token_ids), len(self.token_ids) - bool(part.choices)
+        )
+
+    def num_scored(self, num_tokens: int) -> int:
+        """Of its next ``num_tokens`` tokens, those whose following one is scored."""
+        if self._known_after(self.num_computed_tokens, self.num_computed_tokens + num_tokens) is None:
+            return 0
+        return max(0, min(num_tokens, len(self._request.prompt_ids) - 1 - self.num_computed_tokens))
+
+    def _known_after(self, start: int, end: int) -> KnownTokens | None:
+        num_top = self._request.prompt_logprobs
+        if num_top is None or end <= self.num_computed_before:
+            return None
+        following = self._request.prompt_ids[start + 1 : end + 1]
+        return KnownTokens(following, num_top) if following else None
 
     def forget_computed(self) -> None:
         """Drops what the cache held; the tokens stay and are computed again."""
+        self.num_computed_before = max(self.num_computed_before, self.num_computed_tokens)
         self.num_computed_tokens = 0
         self.num_preemptions += 1
 
-    def _next_token_instruction(self) -> SamplingInstruction:
+    def choice_after(self, drafts: tuple[int, ...] = ()) -> SamplingInstruction:
+        """How the token is chosen that follows the known ones and ``drafts``."""
+        gate = self._gate
+        if gate is not None:
+            for token_id in drafts:
+                gate = gate.after(token_id)
+        return self._choice_at(len(self.token_ids) + len(drafts), gate)
+
+    def _choice_at(self, position: int, gate: TokenGate | None) -> SamplingInstruction:
         sampling = self._request.sampling
         return SamplingInstruction(
             temperature=sampling.temperature,
@@ -173,6 +254,7 @@ class Sequence:
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             seed=self._request.seed & _SEED_MASK,
-            position=len(self.token_ids),
-            mask=None if self._gate is None else self._gate.mask,
+            position=position,
+            mask=None if gate is None else gate.mask,
+            logprobs=self._request.logprobs,
         )

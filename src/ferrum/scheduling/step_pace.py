@@ -32,6 +32,16 @@ class StepPace:
         """Seconds of a step of decodes alone; 0 for none."""
         return self._decodes.predict(self._work_of(parts)) if parts else 0.0
 
+    def predict_rows(self, starts: Sequence[int]) -> float:
+        """Seconds of a step that decodes the tokens at these positions, each of another sequence."""
+        parts = (WorkPart(start, 1) for start in starts)
+        return self._decodes.predict(self._work.of(parts, num_outputs=len(starts)))
+
+    def predict_row(self, start: int) -> float:
+        """Seconds that one more token of a sequence at ``start``, and a choice after it, adds to decodes."""
+        work = self._work.of((WorkPart(start, 1),), num_outputs=1)
+        return self._decodes.predict(work._replace(weight_bytes=0, kv_bytes=0))
+
     @property
     def base_s(self) -> float:
         """Seconds that a step without decodes takes before its first prompt token."""
@@ -71,7 +81,7 @@ class StepPace:
             self._prompts.learn(work._replace(weight_bytes=0), rest)
 
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
-        num_outputs = sum(len(part.choices) for part in parts)
+        num_outputs = sum(part.num_outputs for part in parts)
         return self._work.of(_work_parts(parts), num_outputs)
 
 

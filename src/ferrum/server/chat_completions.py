@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ferrum.core.errors import FerrumError
+from ferrum.core.errors import FerrumError, InvalidRequest
 from ferrum.core.request import InferenceResult
 from ferrum.server.constraint_fields import constraint_wire_name
 from ferrum.server.core_to_wire import end_fields, usage_fields
@@ -59,6 +59,8 @@ async def _answer(context: ServerContext, request: Request, body: ChatCompletion
         id=f"chatcmpl-{uuid.uuid4().hex}", created=int(time.time()), model=context.models.resolve(body.model)
     )
     max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    if max_tokens == 0:
+        raise InvalidRequest("must be at least 1: a chat without an answer is none", param="max_tokens")
     sampling = sampling_params(body, max_tokens, context.sampling_defaults)
     tenant = tenant_of(request, body)
     inference = inference_request(completion.id, chat_prompt(body), sampling, body, context.options, tenant)

@@ -41,7 +41,15 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, object]:
 def usage_fields(results: Iterable[InferenceResult]) -> dict[str, object]:
     """``usage`` of an answer with these choices, and beside it what their requests asked to know."""
     ended = list(results)
-    fields: dict[str, object] = {"usage": usage_object(result.usage for result in ended)}
+    usage = usage_object(result.usage for result in ended)
+    drafted = sum(result.draft_use.drafted for result in ended)
+    if drafted:
+        accepted = sum(result.draft_use.accepted for result in ended)
+        usage["completion_tokens_details"] = {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": drafted - accepted,
+        }
+    fields: dict[str, object] = {"usage": usage}
     explanations = [asdict(each) for result in ended if (each := result.cache_explanation) is not None]
     if explanations:
         fields["cache_explanations"] = explanations

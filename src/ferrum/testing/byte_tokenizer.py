@@ -19,6 +19,8 @@ class ByteTokenizer:
         self.vocab_size = 258
         self.eos_ids = frozenset({self.EOS_ID})
         self.control_ids = frozenset({self.EOS_ID, self.BOS_ID})
+        self.role_ids = frozenset({self.BOS_ID})
+        self.unused_ids: frozenset[int] = frozenset()
         self.has_dummy_prefix = False
 
     def encode(self, text: str) -> list[int]:
@@ -31,7 +33,9 @@ class ByteTokenizer:
         return [self.BOS_ID] * self.adds_bos + self.encode(text)
 
     def token_bytes(self, token_id: int) -> bytes:
-        return bytes([token_id]) if token_id < 256 else self._CONTROL_TEXTS[token_id - 256].encode()
+        if token_id < 256:
+            return bytes([token_id])
+        return self._CONTROL_TEXTS[token_id - 256].encode() if token_id < self.vocab_size else b""
 
     def token_id(self, text: str) -> int | None:
         if text in self._CONTROL_TEXTS:

@@ -91,6 +91,7 @@ class ScriptedExecutor:
     """
 
     block_keeper: BlockKeeper | None = None
+    keeps_same_tokens_law = True
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class ScriptedExecutor:
             self._logprobs(self._history(part, end), token_id, known.num_top)
             for end, token_id in enumerate(known.token_ids, part.start_position + 1)
         )
-        return ScoredTokens(part.request_id, tuple(rows))
+        return ScoredTokens(part.request_id, part.start_position, tuple(rows))
 
     def _history(self, part: SequencePart, num_tokens: int) -> History:
         return tuple(self._slots[self._slot(part, position)] for position in range(num_tokens))

@@ -88,6 +88,7 @@ def _parts(
         # SentencePiece puts its dummy prefix between the beginning token and the first word.
         bos_keeps_start=True,
         chat_template=metadata.get_str(CHAT_TEMPLATE_KEY) if CHAT_TEMPLATE_KEY in metadata else None,
+        unused_ids=vocabulary.filler_ids,
     )
 
 

@@ -31,7 +31,10 @@ END_OF_TURN_TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """``prompt_prefix`` and ``prompt_suffix`` are put around a raw prompt (beginning token, separators)."""
+    """``prompt_prefix`` and ``prompt_suffix`` are put around a raw prompt (beginning token, separators).
+
+    ``other_ids``: separator, class and mask tokens, which models that read texts have.
+    """
 
     bos_id: int | None
     eos_id: int | None
@@ -40,6 +43,13 @@ class SpecialTokens:
     eos_ids: frozenset[int]
     prompt_prefix: tuple[int, ...] = ()
     prompt_suffix: tuple[int, ...] = ()
+    other_ids: frozenset[int] = frozenset()
+
+    @property
+    def role_ids(self) -> frozenset[int]:
+        """Every token with a role but the end tokens."""
+        named = (self.bos_id, self.unknown_id, self.padding_id)
+        return self.other_ids.union(token_id for token_id in named if token_id is not None)
 
     @property
     def adds_bos(self) -> bool:
@@ -80,6 +90,11 @@ def read_special_tokens(
         eos_ids=frozenset(end for end in ends if end is not None) | end_of_turn_ids(controls),
         prompt_prefix=tuple(prefix),
         prompt_suffix=tuple(suffix),
+        other_ids=frozenset(
+            token_id
+            for name in ("seperator_token_id", "cls_token_id", "mask_token_id")
+            if (token_id := _read_id(metadata, name, vocabulary.size)) is not None
+        ),
     )
 
 

@@ -21,7 +21,7 @@ class TokenizerParts:
 
     ``bytes_of`` gives the exact bytes of an id below ``vocab_size``. ``has_dummy_prefix``: the vocabulary
     writes a space before the first word of a text, which decoding takes away again. ``bos_keeps_start``:
-    text after the beginning token still counts as the start of the prompt.
+    text after the beginning token still counts as the start of the prompt. ``unused_ids`` stand for nothing.
     """
 
     encoder: TextEncoder
@@ -34,6 +34,7 @@ class TokenizerParts:
     has_dummy_prefix: bool
     bos_keeps_start: bool
     chat_template: str | None
+    unused_ids: frozenset[int] = frozenset()
 
 
 class Tokenizer:
@@ -65,6 +66,16 @@ class Tokenizer:
     def control_ids(self) -> frozenset[int]:
         """Ids that carry no text: control tokens and the unknown token."""
         return self._parts.control_ids
+
+    @property
+    def role_ids(self) -> frozenset[int]:
+        """Beginning, unknown, padding, separator, class and mask tokens."""
+        return self._parts.special.role_ids
+
+    @property
+    def unused_ids(self) -> frozenset[int]:
+        """Ids below ``vocab_size`` that stand for nothing: no text, or a filler's."""
+        return self._parts.unused_ids
 
     @property
     def control_tokens(self) -> ControlTokens:

@@ -56,6 +56,8 @@ def tokenizer_from_json(path: Path) -> Tokenizer:
             has_dummy_prefix=_strips_first_space(decoder),
             bos_keeps_start=False,
             chat_template=_read_template(config, file.parent),
+            unused_ids=frozenset(range(max(tokens)))
+            - {token_id for token_id, text in tokens.items() if text},
         )
     )
 
@@ -188,22 +190,32 @@ def _read_special(
     )
     if named["eos"] is not None:
         ends |= {named["eos"]}
-    return SpecialTokens(bos, named["eos"], named["unk"], named["pad"], ends, prefix, suffix)
+    texts = (_named_text(config, name) for name in ("sep", "cls", "mask"))
+    others = (backend.token_to_id(text) for text in texts if text is not None)
+    other_ids = frozenset(token_id for token_id in others if token_id is not None)
+    return SpecialTokens(bos, named["eos"], named["unk"], named["pad"], ends, prefix, suffix, other_ids)
 
 
 def _named_id(
     backend: tokenizers.Tokenizer, config: Mapping[str, Any], folder: Path, name: str
 ) -> int | None:
     value = config.get(f"{name}_token")
-    text = value.get("content") if isinstance(value, dict) else value
-    if text is None:
+    if value is None or (isinstance(value, dict) and value.get("content") is None):
         return None
-    token_id = backend.token_to_id(text) if isinstance(text, str) else None
+    text = _named_text(config, name)
+    token_id = backend.token_to_id(text) if text is not None else None
     if token_id is None:
         raise TokenizerError(
-            str(folder / "tokenizer_config.json"), f"{name}_token is {text!r}, which the vocabulary lacks"
+            str(folder / "tokenizer_config.json"), f"{name}_token is {value!r}, which the vocabulary lacks"
         )
     return token_id
+
+
+def _named_text(config: Mapping[str, Any], name: str) -> str | None:
+    """A token's text as tokenizer_config.json names it; None where it does not, or names something else."""
+    value = config.get(f"{name}_token")
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else None
 
 
 def _around_prompt(backend: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:

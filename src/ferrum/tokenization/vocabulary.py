@@ -69,6 +69,17 @@ class Vocabulary:
         """Texts such as "<0x0A>" of the tokens that stand for one byte."""
         return self._ids_of({TokenType.BYTE})
 
+    @cached_property
+    def filler_ids(self) -> frozenset[int]:
+        """Ids without a text, and those that a converter named "[PAD5]" to make the vocabulary as wide as the
+        model. Other unused tokens are left alone: some models were trained to use theirs.
+        """
+        unused = self.ids_of_type(TokenType.UNUSED)
+        fillers = frozenset(token_id for token_id in unused if self.tokens[token_id] == f"[PAD{token_id}]")
+        if "" not in self.tokens:
+            return fillers
+        return fillers.union(token_id for token_id, text in enumerate(self.tokens) if not text)
+
     def ids_of_type(self, *types: TokenType) -> frozenset[int]:
         return frozenset(np.flatnonzero(np.isin(self.types, types)).tolist())
 

@@ -12,6 +12,7 @@ from ferrum.cache.block_pool import BlockPool
 from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.prefix_cache import PrefixCache
 from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.drafting import Drafter
 from ferrum.core.events import Event
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import InferenceRequest, TextPrompt
@@ -60,6 +61,7 @@ def build_workshop(
     tokenizer: ByteTokenizer | None = None,
     config: EngineConfig | None = None,
     clock: Callable[[], float] = time.monotonic,
+    drafter: Drafter | None = None,
 ) -> Workshop:
     executor = executor or ScriptedExecutor()
     config = config or EngineConfig(scheduler=scheduler or SchedulerConfig())
@@ -78,6 +80,7 @@ def build_workshop(
         resources=EngineResources(executor.resource_authority, cache),
         observers=(recorder,),
         clock=clock,
+        drafter=drafter,
     )
     return Workshop(engine, executor, cache, ledger, recorder)
 

@@ -11,15 +11,19 @@ from typing import Any
 
 from engine_factory import Workshop, build_workshop
 from gated_executor import GatedExecutor
+from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from teachable_drafter import TeachableDrafter
 
 from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.drafting import DraftWish
 from ferrum.core.errors import DeadlineExceeded, EngineClosed, InternalError, QueueFull
 from ferrum.core.events import RequestFinished, RequestQueued
 from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.scheduling_policy import SchedulingPolicy
+from ferrum.core.speculation_config import SpeculationConfig, SpeculationMethod
 from ferrum.execution.executor import Executor
 from ferrum.testing.manual_clock import ManualClock
 
@@ -72,6 +76,7 @@ class EngineMachine(RuleBasedStateMachine):
         caches_prefixes=st.booleans(),
         is_fair=st.booleans(),
         policy=st.sampled_from(SchedulingPolicy),
+        num_drafts=st.sampled_from([0, 0, 1, 4, 30]),
     )
     def build(
         self,
@@ -83,6 +88,7 @@ class EngineMachine(RuleBasedStateMachine):
         caches_prefixes: bool,
         is_fair: bool,
         policy: SchedulingPolicy,
+        num_drafts: int,
     ) -> None:
         scheduler = SchedulerConfig(
             max_running_requests=max_running,
@@ -97,11 +103,19 @@ class EngineMachine(RuleBasedStateMachine):
             prefix_cache=caches_prefixes,
             max_model_len=self.max_model_len,
             stall_after_s=86_400.0,
+            speculation=SpeculationConfig(SpeculationMethod.NGRAM, num_tokens=max(1, num_drafts)),
         )
         self.is_by_priority = policy is SchedulingPolicy.PRIORITY
         self.clock = ManualClock()
         self.executor = GatedExecutor(self.make_executor(pool_blocks.draw(self.pool_blocks)))
-        self.workshop: Workshop = build_workshop(self.executor, config=config, clock=self.clock)  # type: ignore[arg-type]
+        self.drafter = TeachableDrafter(self._mostly_right) if num_drafts else None
+        self.workshop: Workshop = build_workshop(
+            self.executor,  # type: ignore[arg-type]
+            config=config,
+            clock=self.clock,
+            drafter=self.drafter,
+        )
+        self.solo_cache: dict[str, tuple[int, ...]] = {}
         self.loop = asyncio.new_event_loop()
         self.requests: dict[str, InferenceRequest] = {}
         self.tasks: dict[str, asyncio.Task[InferenceResult]] = {}
@@ -201,6 +215,9 @@ class EngineMachine(RuleBasedStateMachine):
             assert set(ends) == set(self._queued()), "who waited has ended"
             assert set(ends.values()) <= {1}, "and once"
             self.workshop.assert_nothing_is_held()
+            if self.drafter is not None:
+                event(f"drafted tokens: {min(self.drafter.num_drafted, 50) // 10}x10")
+                assert self.drafter.is_closed
             assert not self.workshop.engine._scheduler.has_work
         finally:
             self.executor.open()
@@ -248,6 +265,17 @@ class EngineMachine(RuleBasedStateMachine):
                 assert "".join(pieces) == chunk.result.text
                 return chunk.result
         raise AssertionError("a stream ends with its result")
+
+    def _mostly_right(self, wish: DraftWish) -> list[int]:
+        """The tokens that the request gets alone; now and then another."""
+        name = wish.request_id
+        request = self.requests[name]
+        if name not in self.solo_cache:
+            self.solo_cache[name] = self.solo_tokens(request)
+        assert isinstance(request.prompt, TokenPrompt)
+        start = len(wish.token_ids) - len(request.prompt.token_ids)
+        ahead = enumerate(self.solo_cache[name][start:], len(wish.token_ids))
+        return [token_id if place % 5 else 7 for place, token_id in ahead]
 
     def _pick(self, pick: int) -> str | None:
         """One of those who have no answer yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.prefix_cache import PrefixCache
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import InternalError, InvalidConfig
-from ferrum.core.events import RequestPreempted
+from ferrum.core.events import RequestPreempted, RequestQueued
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import InferenceRequest, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
@@ -72,6 +73,13 @@ def test_requests_together_get_the_models_own_tokens() -> None:
 
 def test_a_preempted_request_drops_its_object_and_comes_to_the_same_tokens() -> None:
     model, recorder = _model(), Recorder()
+
+    def wait_for_all(token_ids: Sequence[int]) -> None:
+        """The first of them must not be done before the last is there."""
+        while 0 < len(recorder.of(RequestQueued)) < 3:
+            time.sleep(0.001)
+
+    model.before_forward = wait_for_all
     engine = _engine(model, recorder, num_blocks=10)
     results = engine.generate([ask(f"r{number}", "p" * 10, max_tokens=None) for number in range(3)])
     assert recorder.of(RequestPreempted)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ferrum.engine.delivery import End, LoopMailbox, PostOffice, TaskOutlet
+from ferrum.engine.delta import Delta
 from ferrum.engine.result_stream import StreamChannel
 
 
@@ -31,11 +32,11 @@ async def test_a_step_of_many_answers_wakes_their_loop_once() -> None:
     office = PostOffice()
     for text in ("one", " two"):
         for channel in channels:
-            office.post(channel, text, None)
+            office.post(channel, Delta(text), None)
     office.flush()
     assert loop.num_wakes == 1
     await asyncio.sleep(0)
-    assert [list(channel.pieces) for channel in channels] == [["one two"]] * 16
+    assert [list(channel.pieces) for channel in channels] == [[Delta("one two")]] * 16
 
 
 async def test_a_loop_that_is_behind_is_not_woken_again_and_misses_nothing() -> None:
@@ -44,15 +45,15 @@ async def test_a_loop_that_is_behind_is_not_woken_again_and_misses_nothing() -> 
     channel = StreamChannel(mailbox, capacity=4)
     office = PostOffice()
     for text in "abc":
-        office.post(channel, text, None)
+        office.post(channel, Delta(text), None)
         office.flush()
     assert loop.num_wakes == 1
     await asyncio.sleep(0)
-    office.post(channel, "d", None)
+    office.post(channel, Delta("d"), None)
     office.flush()
     assert loop.num_wakes == 2
     await asyncio.sleep(0)
-    assert "".join(channel.pieces) == "abcd"
+    assert "".join(piece.text for piece in channel.pieces) == "abcd"
 
 
 async def test_a_step_without_output_wakes_nobody() -> None:
@@ -76,6 +77,6 @@ async def test_what_a_closed_loop_never_read_is_reported() -> None:
     end: End | None = None
     channel = StreamChannel(mailbox, capacity=1)
     office = PostOffice()
-    office.post(channel, "text", end)
+    office.post(channel, Delta("text"), end)
     office.flush()
     assert lost == [channel]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 
 import pytest
 from engine_factory import Workshop, ask, build_workshop, eventually, running
@@ -66,9 +67,9 @@ async def test_an_engine_stuck_between_steps_with_its_lock_held_is_noticed_too()
         await anext(stream)
         schedule = workshop.engine._scheduler.schedule
 
-        def hang() -> StepPlan | None:
+        def hang(drafts: Mapping[str, tuple[int, ...]]) -> StepPlan | None:
             release.wait(10)
-            return schedule()
+            return schedule(drafts)
 
         workshop.engine._scheduler.schedule = hang  # type: ignore[method-assign]
         with pytest.raises(EngineStalled):

@@ -9,6 +9,7 @@ from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart, St
 from ferrum.execution.executor import ResolvedModelPlan
 from ferrum.execution.plan_executor import PlanExecutor
 from ferrum.runtimes.protocol import LogitsDetail, StepBatch, StepOutput
+from ferrum.sampling.reference_sampler import Choice
 
 GREEDY = SamplingInstruction(0.0, 0, 1.0, 0.0, seed=0, position=2)
 
@@ -112,8 +113,8 @@ def test_a_runtime_that_promises_no_repetition_need_not_repeat() -> None:
 
 def test_a_sampler_of_ones_own_chooses_from_the_logits() -> None:
     class Least:
-        def choose(self, logits: FloatArray, sampling: SamplingInstruction) -> int:
-            return int(logits.argmin())
+        def choose(self, logits: FloatArray, sampling: SamplingInstruction) -> Choice:
+            return Choice(int(logits.argmin()), 0.0)
 
     runtime = _RuntimeOfLogits([0, 5, 1], [9, 5, 0])
     executor = PlanExecutor(runtime, ResolvedModelPlan("test", 64), sampler=Least())

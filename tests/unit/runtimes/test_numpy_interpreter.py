@@ -15,7 +15,7 @@ from ferrum.models.architectures import build_plan
 from ferrum.plan.operations import Embed
 from ferrum.runtimes.exact_operations import logit_digest
 from ferrum.runtimes.numpy_interpreter import InterpreterMode, NumpyInterpreter
-from ferrum.runtimes.protocol import LogitsDetail, SamplingBatch, StepAborted, StepBatch
+from ferrum.runtimes.protocol import ChosenTokens, LogitsDetail, SamplingBatch, StepAborted, StepBatch
 from ferrum.weights.checkpoint import open_checkpoint
 from ferrum.weights.tensor_types import TensorType
 from tiny_models import (
@@ -181,9 +181,9 @@ def some_sampling(num_outputs: int) -> SamplingBatch:
 
 
 def test_tokens_are_chosen_by_the_sampler_it_was_given(tiny_path: Path) -> None:
-    def choose(logits: FloatArray, sampling: SamplingBatch) -> Int32Array:
+    def choose(logits: FloatArray, sampling: SamplingBatch) -> ChosenTokens:
         assert len(sampling.temperature) == len(logits)
-        return logits.argmax(axis=-1).astype(np.int32)
+        return ChosenTokens(logits.argmax(axis=-1).astype(np.int32), np.zeros(len(logits)))
 
     batch = step((some_ids(3), 0, [0]), sampling=some_sampling(3))
     output = interpreter_of(tiny_path, EXACT, choose=choose).run(batch, LogitsDetail.FULL)

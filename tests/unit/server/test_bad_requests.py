@@ -69,6 +69,7 @@ BAD_CHATS: list[tuple[Any, int, str | None]] = [
     (chat(seed=1.5), 400, "seed"),
     (b'{"messages":[{"role":"user","content":"x"}],"seed":99999999999999999999999}', 400, "seed"),
     (chat(max_tokens=0), 400, "max_tokens"),
+    (chat(max_completion_tokens=0), 400, "max_completion_tokens"),
     (chat(max_tokens=-1), 400, "max_tokens"),
     (chat(max_tokens=1.5), 400, "max_tokens"),
     (chat(max_tokens=2**40), 400, "max_tokens"),
@@ -126,7 +127,7 @@ BAD_COMPLETIONS: list[tuple[Any, int, str | None]] = [
     ({"prompt": ["a"] * 1000}, 400, "prompt"),
     ({"prompt": ["a"] * 9}, 400, "prompt"),  # the engine never has room for more than 8
     ({"prompt": "a", "model": "other"}, 404, "model"),
-    ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
+    ({"prompt": "a", "max_tokens": -1}, 400, "max_tokens"),
     ({"prompt": "a", "echo": True}, 400, "echo"),
     ({"prompt": "a", "logprobs": 1}, 400, "logprobs"),
     ({"prompt": "a", "logprobs": 0}, 400, "logprobs"),

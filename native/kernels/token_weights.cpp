@@ -1,0 +1,71 @@
+// Weights of tokens; docs/sampling.md says what they are.
+#include "token_weights.h"
+
+#include "natural_log.h"
+#include "vector.h"
+
+namespace ferrum::FERRUM_ISA {
+namespace {
+
+// To a multiple of 2^-32: float32 values from 2^-9 on are some, and so are the sums of 2^-9 and a smaller one.
+FERRUM_INLINE Vector to_grid(Vector weight) {
+  const Vector step = v_set(0x1p-9f);
+  return v_choose_less(weight, step, v_sub(v_add(weight, step), step), weight);
+}
+
+FERRUM_INLINE Vector weights_of(const float* logits, Vector largest, Vector inverse) {
+  return to_grid(v_exp(v_mul(v_sub(v_load(logits), largest), inverse)));
+}
+
+}  // namespace
+
+double weigh(const float* logits, int vocabulary, float largest, float inverse, float min_p, float* weights,
+             double* block_sums) {
+  const Vector highest = v_set(largest), factor = v_set(inverse), least = v_set(min_p);
+  double total = 0.0;
+  for (int start = 0; start < vocabulary; start += kSumBlock) {
+    const int end = vocabulary - start < kSumBlock ? vocabulary : start + kSumBlock;
+    DoubleSums sums = d_zero();
+    int i = start;
+    for (; i + kWidth <= end; i += kWidth) {
+      Vector weight = weights_of(logits + i, highest, factor);
+      weight = v_keep_not_less(weight, weight, least);
+      v_store(weights + i, weight);
+      sums = d_add(sums, weight);
+    }
+    if (i < end) {
+      float chunk[kWidth];
+      for (int j = 0; j < kWidth; ++j) chunk[j] = i + j < end ? logits[i + j] : -__builtin_inff();
+      Vector weight = weights_of(chunk, highest, factor);
+      weight = v_keep_not_less(weight, weight, least);
+      v_store(chunk, weight);
+      for (int j = i; j < end; ++j) weights[j] = chunk[j - i];
+      sums = d_add(sums, weight);
+    }
+    const double sum = d_total(sums);
+    block_sums[start / kSumBlock] = sum;
+    total += sum;
+  }
+  return total;
+}
+
+RowEntropy entropy_of(const float* logits, int vocabulary, float largest) {
+  // The entropy is ln(sum w) - sum(w ln w) / sum w. The products are rounded to multiples of 2^-32, for sums in any order.
+  double total = 0.0;
+  int64_t products = 0;
+  int num_allowed = 0;
+  float chunk[kWidth], weight[kWidth];
+  for (int i = 0; i < vocabulary; i += kWidth) {
+    for (int j = 0; j < kWidth; ++j) chunk[j] = i + j < vocabulary ? logits[i + j] : -__builtin_inff();
+    v_store(weight, weights_of(chunk, v_set(largest), v_set(1.0f)));
+    for (int j = 0; j < kWidth; ++j) {
+      num_allowed += chunk[j] > -__builtin_inff();
+      if (weight[j] == 0.0f) continue;
+      total += double(weight[j]);
+      products += int64_t(double(weight[j]) * double(largest - chunk[j]) * 0x1p32 + 0.5);
+    }
+  }
+  return {natural_log(total) + double(products) * 0x1p-32 / total, num_allowed};
+}
+
+}  // namespace ferrum::FERRUM_ISA
