@@ -19,6 +19,7 @@ from itertools import pairwise
 
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
+from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.request import InferenceRequest, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
@@ -110,7 +111,8 @@ def main() -> None:
         # So that the blocks of one prompt serve the next.
         prefix_cache=False,
     )
-    engine = start_model(given.model, LoadOptions(engine=config), SilentReporter()).engine
+    with lasting_objects():  # As a server's, or the collector would walk the tokenizer beside the streams.
+        engine = start_model(given.model, LoadOptions(engine=config), SilentReporter()).engine
     try:
         asyncio.run(Experiment(engine, given.streams, given.prompt_tokens).run())
     finally:

@@ -102,9 +102,6 @@ void SamplingArguments::read_rules(nb::handle rules) {
     if (each.is_none()) continue;
     TokenRules& row = rules_.emplace_back();
     read_settings(each.attr("settings"), sizes_.vocabulary, row);
-    const Ids banned = ids_of(each, "banned_ids", sizes_.vocabulary);
-    row.banned_ids = banned.data;
-    row.num_banned = banned.count;
     const Ids counted = ids_of(each, "counted_ids", sizes_.vocabulary);
     row.counted_ids = counted.data;
     row.num_counted = counted.count;

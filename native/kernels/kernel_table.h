@@ -67,8 +67,6 @@ struct TokenRules {
   const int32_t* biased_ids = nullptr;
   const float* biases = nullptr;
   int num_biased = 0;
-  const int32_t* banned_ids = nullptr;
-  int num_banned = 0;
   const int32_t* counted_ids = nullptr;
   const int32_t* window_counts = nullptr;
   const int32_t* output_counts = nullptr;

@@ -88,7 +88,6 @@ void copy_allowed(const float* logits, int vocabulary, const uint32_t* mask, flo
 }
 
 void adjust_logits(float* logits, int vocabulary, const TokenRules& rules, uint64_t* marks, int32_t* lengths) {
-  for (int i = 0; i < rules.num_banned; ++i) logits[rules.banned_ids[i]] = kBanned;
   for (int i = 0; i < rules.num_biased; ++i) logits[rules.biased_ids[i]] += rules.biases[i];
   penalize_counted(logits, rules);
   if (rules.dry_multiplier > 0.0f) penalize_repetitions(logits, vocabulary, rules, marks, lengths);

@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 namespace ferrum {
 namespace {
 
 constexpr int kQueriesPerTile = 32;
-// Tasks per member that even out who gets how many: with fewer tiles, those of one row are split by pieces.
+// Tasks per member that even out who gets how many: with fewer tiles, they are split by pieces.
 constexpr int kTasksPerMember = 16;
-// A chunk that fills fewer tiles than these is cut into such as one pass of the kernel takes: measured, its rows then
-// cost what those of long chunks do, also beside decodes, instead of up to 2.5 times as much.
+// A chunk that fills fewer tiles than these is cut into the smallest that leave no pass of the kernel half empty:
+// measured, its rows then cost what those of long chunks do, also beside decodes, instead of up to 2.5 times as much.
 constexpr int kShortTiles = 6;
+
+// The fewest rows whose queries fill whole passes of the kernel, if a tile has room for so many.
+int rows_of_whole_passes(int queries_per_row) {
+  const int rows = kMostTileQueries / std::gcd(kMostTileQueries, queries_per_row);
+  return std::max(1, std::min(rows, kQueriesPerTile / queries_per_row));
+}
 
 }  // namespace
 
@@ -23,8 +30,8 @@ AttentionState PagedAttention::state_in(float* memory, int count) const {
 void PagedAttention::reserve(const Memory& memory, int max_tokens, int context_length, int num_threads) {
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   queries_per_row_ = shape_.num_heads / layer.num_heads;
-  rows_per_tile_ = std::max(1, kQueriesPerTile / queries_per_row_);
-  short_rows_per_tile_ = std::max(1, kMostTileQueries / queries_per_row_);
+  short_rows_per_tile_ = rows_of_whole_passes(queries_per_row_);
+  rows_per_tile_ = std::max(1, kQueriesPerTile / queries_per_row_) / short_rows_per_tile_ * short_rows_per_tile_;
   const int queries = rows_per_tile_ * queries_per_row_;
   state_floats_ = size_t(queries) * (2 + layer.head_width);
   partial_floats_ = size_t(queries_per_row_) * (2 + layer.head_width);
@@ -66,27 +73,39 @@ int PagedAttention::prepare(const Memory& memory, const Step& step) {
             {row, end_row, head, first_key / kPieceKeys, step.positions[end_row - 1] / kPieceKeys + 1, 0, 0});
     }
   }
-  const bool split = int(tiles_.size()) < kTasksPerMember * step.num_threads;
+  return deal_tasks(step.num_threads);
+}
+
+int PagedAttention::deal_tasks(int num_threads) {
+  const int num_tiles = int(tiles_.size()), wanted = kTasksPerMember * num_threads;
   tile_of_task_.clear();
-  partial_of_tile_.clear();
+  partial_of_tile_.assign(size_t(num_tiles), 0);
+  int rows_left = num_tiles < wanted ? wanted : 0;
   size_t partials = 0;
-  for (size_t i = 0; i < tiles_.size(); ++i) {
-    Tile& tile = tiles_[i];
-    const int pieces = tile.end_piece - tile.first_piece;
+  const auto deal = [&](int index) {
+    Tile& tile = tiles_[size_t(index)];
+    const int pieces = tile.end_piece - tile.first_piece, rows = tile.end_row - tile.first_row;
     int tasks = 1;
-    if (split && pieces > 1 && tile.end_row - tile.first_row == 1) {
-      const int wanted = divide_up(kTasksPerMember * step.num_threads, int(tiles_.size()));
-      tile.pieces_per_task = divide_up(pieces, std::min(pieces, wanted));
+    tile.pieces_per_task = pieces;
+    if (pieces > 1 && rows <= rows_left) {
+      tile.pieces_per_task = divide_up(pieces, std::min(pieces, divide_up(wanted * rows, num_tiles)));
       tasks = divide_up(pieces, tile.pieces_per_task);
-    } else {
-      tile.pieces_per_task = pieces;
     }
     tile.first_task = int(tile_of_task_.size());
-    partial_of_tile_.push_back(partials);
-    if (tasks > 1) partials += size_t(pieces);
-    tasks_left_[i].store(tasks, std::memory_order_relaxed);
-    tile_of_task_.insert(tile_of_task_.end(), size_t(tasks), int(i));
-  }
+    if (tasks > 1) {
+      partial_of_tile_[size_t(index)] = partials;
+      partials += size_t(pieces) * rows;
+      rows_left -= rows;
+    }
+    tasks_left_[index].store(tasks, std::memory_order_relaxed);
+    tile_of_task_.insert(tile_of_task_.end(), size_t(tasks), index);
+  };
+  // Tiles of one row last: they are short, so that members end together.
+  const auto is_long = [&](int index) { return tiles_[size_t(index)].end_row - tiles_[size_t(index)].first_row > 1; };
+  for (int index = 0; index < num_tiles; ++index)
+    if (is_long(index)) deal(index);
+  for (int index = 0; index < num_tiles; ++index)
+    if (!is_long(index)) deal(index);
   return int(tile_of_task_.size());
 }
 
@@ -181,14 +200,15 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
 
   const size_t index = size_t(own.tile - tiles_.data());
   float* partials = memory.attention->partials.as<float>() + partial_of_tile_[index] * partial_floats_;
+  const size_t piece_floats = partial_floats_ * size_t(tile.end_row - tile.first_row);
   for (int piece = own.begin; piece < own.end; ++piece) {
-    float* place = partials + size_t(piece - tile.first_piece) * partial_floats_;
+    float* place = partials + size_t(piece - tile.first_piece) * piece_floats;
     run_piece(memory, step, own, piece, next, scratch, state_in(place, queries));
   }
   if (tasks_left_[index].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   start_running();
   for (int piece = 0; piece < pieces; ++piece) {
-    const AttentionState state = state_in(partials + size_t(piece) * partial_floats_, queries);
+    const AttentionState state = state_in(partials + size_t(piece) * piece_floats, queries);
     memory.kernels->attention_merge(state, queries, layer.head_width, running);
   }
   finish(memory, tile, running);

@@ -1,8 +1,9 @@
 // Attention of a step's rows over their paged caches, in pieces of fixed positions; see docs/numerics.md.
 //
 // Work is cut into tiles: a few rows of one sequence and one KV head with all its query heads. Where there are fewer
-// tiles than the team could use, the pieces of a one-row tile become tasks too; whoever finishes a tile's last piece
-// merges its pieces, always in order, so who computed what never shows in the result.
+// tiles than the team could use, the pieces of a tile become tasks too, as far as the room for their states goes;
+// whoever finishes a tile's last piece merges its pieces, always in order, so who computed what never shows in the
+// result.
 #pragma once
 
 #include <atomic>
@@ -48,6 +49,7 @@ class PagedAttention final : public Operation {
     int end;
   };
 
+  int deal_tasks(int num_threads);
   TaskPieces pieces_of(int task) const;
   int blocks_of(const Memory& memory, const Step& step, const Tile& tile, int piece, const uint8_t** blocks) const;
   AttentionState state_in(float* memory, int count) const;

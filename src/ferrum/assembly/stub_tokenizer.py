@@ -23,6 +23,8 @@ class StubTokenizer:
     def encode(self, text: str) -> list[int]:
         return [index % self.vocab_size for index, _ in enumerate(text.split())]
 
+    encode_continuation = encode
+
     def encode_prompt(self, text: str) -> list[int]:
         return self.encode(text) or [0]
 

@@ -35,7 +35,8 @@ class SchedulerConfig:
     active_decode_prefill_chunk most prompt tokens of all requests in a step that also decodes
     max_step_s                  seconds that a step may take for the sake of prompts, as predicted
     max_decode_stretch          how many times as long as without prompts a step that also decodes may take,
-                                as predicted: it bounds what prompts do to the gap between others' tokens
+                                as predicted: it bounds what prompts do to the gap between others' tokens,
+                                as it was before they came
     max_scored_tokens           most prompt tokens whose log-probabilities one step finds; each takes room for
                                 a row of logits, as long as the vocabulary
     min_prefill_tokens          prompt tokens of the oldest request that a step computes whatever they cost,

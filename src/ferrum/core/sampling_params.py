@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ferrum.core.completion_boundary import IMMEDIATE, CompletionBoundary
 from ferrum.core.constraint import Constraint, require_constraint
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.logprobs import MAX_TOP_LOGPROBS
+from ferrum.core.parameter_checks import (
+    require_flag,
+    require_integer,
+    require_number,
+    require_number_above,
+    require_texts,
+    require_token_ids,
+)
 
 MAX_STOP_STRINGS = 32
 MAX_STOP_TOKEN_IDS = 256
 MAX_CONTROL_TEXTS = 64
 MAX_SEED = 2**63 - 1
+MAX_LOGIT_BIASES = 1024
+MAX_ALLOWED_TOKEN_IDS = 2**20
+MAX_BAD_WORDS = 256
+MAX_SEQUENCE_BREAKERS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +51,30 @@ class SamplingParams:
                  distribution: nothing that is said here of the choice of tokens has a part in them
     prompt_logprobs  the same for the prompt's tokens
     echo         the answer's text begins with the prompt's, and with ``logprobs`` its tokens do, too
+    repetition_penalty  divides logits above 0 of tokens in prompt or answer, multiplies others; 1 = none
+    presence_penalty    taken off the logits of tokens that the answer has already
+    frequency_penalty   taken off for each time that the answer has them
+    repeat_last_n       tokens of prompt and answer that the three look back over; None = all
+    typical_p           keep the tokens of most typical surprise whose probability reaches this; 1 = all
+    top_n_sigma         keep logits within this many standard deviations of the highest; 0 = all
+    xtc_probability     how often tokens of a share from ``xtc_threshold`` on are dropped, the least of them
+                        excepted; 0 = never
+    dry_multiplier      strength of DRY: ``dry_multiplier * dry_base ** (n - dry_allowed_length)`` is off
+                        the token that would go on with a repetition of n tokens; 0 = none
+    dry_penalty_last_n  tokens of prompt and answer that DRY looks back over; None = all
+    dry_sequence_breakers  texts that no repetition reaches across
+    dynatemp_range      the temperature follows the entropy, between temperature -/+ this; 0 = fixed
+    dynatemp_exponent   of the share of the largest entropy
+    mirostat            2 = mirostat 2.0, which steers to a surprise of ``mirostat_tau`` bits by steps of
+                        ``mirostat_eta``, among what the other limits leave; 0 = none
+    logit_bias          added to the logits of these token ids
+    allowed_token_ids   no other token may come, an end token neither; None = all may
+    bad_words           texts whose tokens may not come one after the other
+    min_tokens          so many tokens come before one that ends the answer
     constraint   what the whole answer must be; None = any text
 
-    Raises InvalidRequest naming the parameter and its range.
+    docs/sampling.md says in which order these work and what each computes. Raises InvalidRequest naming the
+    parameter and its range.
     """
 
     max_tokens: int | None = None
@@ -61,68 +94,103 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     echo: bool = False
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repeat_last_n: int | None = None
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[str, ...] = ()
+    min_tokens: int = 0
     constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         require_constraint(self.constraint)
         if self.max_tokens is not None:
-            _require_integer("max_tokens", self.max_tokens, 0, 2**31 - 1)
-        _require_number("temperature", self.temperature, 0.0, 100.0)
-        _require_integer("top_k", self.top_k, 0, 2**31 - 1)
-        _require_number("top_p", self.top_p, 0.0, 1.0)
-        if self.top_p == 0.0:
-            raise InvalidRequest("must be above 0 and at most 1, not 0", param="top_p")
-        _require_number("min_p", self.min_p, 0.0, 1.0)
+            require_integer("max_tokens", self.max_tokens, 0, 2**31 - 1)
+        require_number("temperature", self.temperature, 0.0, 100.0)
+        require_integer("top_k", self.top_k, 0, 2**31 - 1)
+        require_number_above("top_p", self.top_p, 0.0, 1.0)
+        require_number("min_p", self.min_p, 0.0, 1.0)
         if self.seed is not None:
-            _require_integer("seed", self.seed, -(2**63), MAX_SEED)
-        if not isinstance(self.stop, tuple | list) or not all(isinstance(text, str) for text in self.stop):
-            raise InvalidRequest("must be a list of strings", param="stop")
-        if len(self.stop) > MAX_STOP_STRINGS:
-            raise InvalidRequest(
-                f"at most {MAX_STOP_STRINGS} stop strings, not {len(self.stop)}", param="stop"
-            )
-        if any(not text for text in self.stop):
-            raise InvalidRequest("a stop string must not be empty", param="stop")
-        _require_token_ids("stop_token_ids", self.stop_token_ids)
+            require_integer("seed", self.seed, -(2**63), MAX_SEED)
+        require_texts("stop", self.stop, MAX_STOP_STRINGS, "stop string")
+        require_token_ids("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
-                _require_integer(name, getattr(self, name), 0, MAX_TOP_LOGPROBS)
+                require_integer(name, getattr(self, name), 0, MAX_TOP_LOGPROBS)
         for flag in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "echo"):
-            if not isinstance(getattr(self, flag), bool):
-                raise InvalidRequest(f"must be true or false, not {getattr(self, flag)!r}", param=flag)
+            require_flag(flag, getattr(self, flag))
         if not isinstance(self.completion_boundary, CompletionBoundary):
             raise InvalidRequest(
                 f"must be a CompletionBoundary, not {self.completion_boundary!r}", param="completion_boundary"
             )
         for name in ("forbidden_first_texts", "control_texts"):
-            _require_texts(name, getattr(self, name))
+            require_texts(name, getattr(self, name), MAX_CONTROL_TEXTS, "text")
+        self._check_penalties()
+        self._check_limits()
+        self._check_tokens()
 
+    def _check_penalties(self) -> None:
+        require_number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
+        require_number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        require_number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for window in ("repeat_last_n", "dry_penalty_last_n"):
+            if getattr(self, window) is not None:
+                require_integer(window, getattr(self, window), 0, 2**31 - 1)
+        require_number("dry_multiplier", self.dry_multiplier, 0.0, 100.0)
+        require_number("dry_base", self.dry_base, 1.0, 100.0)
+        require_integer("dry_allowed_length", self.dry_allowed_length, 1, 2**31 - 1)
+        require_texts(
+            "dry_sequence_breakers", self.dry_sequence_breakers, MAX_SEQUENCE_BREAKERS, "sequence breaker"
+        )
 
-def _require_texts(name: str, value: object) -> None:
-    if not isinstance(value, tuple | list) or not all(isinstance(text, str) and text for text in value):
-        raise InvalidRequest("must be a list of texts that are not empty", param=name)
-    if len(value) > MAX_CONTROL_TEXTS:
-        raise InvalidRequest(f"at most {MAX_CONTROL_TEXTS} texts, not {len(value)}", param=name)
+    def _check_limits(self) -> None:
+        require_number_above("typical_p", self.typical_p, 0.0, 1.0)
+        require_number("top_n_sigma", self.top_n_sigma, 0.0, 1000.0)
+        require_number("xtc_probability", self.xtc_probability, 0.0, 1.0)
+        require_number("xtc_threshold", self.xtc_threshold, 0.0, 1.0)
+        require_number("dynatemp_range", self.dynatemp_range, 0.0, 100.0)
+        require_number("dynatemp_exponent", self.dynatemp_exponent, 0.0, 100.0)
+        require_integer("mirostat", self.mirostat, 0, 2)
+        if self.mirostat == 1:
+            raise InvalidRequest("must be 0 (off) or 2 (mirostat 2.0), not 1", param="mirostat")
+        require_number_above("mirostat_tau", self.mirostat_tau, 0.0, 100.0)
+        require_number("mirostat_eta", self.mirostat_eta, 0.0, 1.0)
 
-
-def _require_token_ids(name: str, value: object) -> None:
-    if not isinstance(value, tuple | list):
-        raise InvalidRequest(f"must be a list of token ids, not {value!r}", param=name)
-    if len(value) > MAX_STOP_TOKEN_IDS:
-        raise InvalidRequest(f"at most {MAX_STOP_TOKEN_IDS} token ids, not {len(value)}", param=name)
-    for token_id in value:
-        _require_integer(name, token_id, 0, 2**31 - 1)
-
-
-def _require_integer(name: str, value: object, lowest: int, highest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"must be an integer, not {value!r}", param=name)
-    if not lowest <= value <= highest:
-        raise InvalidRequest(f"must be between {lowest} and {highest}, not {value}", param=name)
-
-
-def _require_number(name: str, value: object, lowest: float, highest: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequest(f"must be a number, not {value!r}", param=name)
-    if not math.isfinite(value) or not lowest <= value <= highest:
-        raise InvalidRequest(f"must be between {lowest:g} and {highest:g}, not {value:g}", param=name)
+    def _check_tokens(self) -> None:
+        if not isinstance(self.logit_bias, Mapping):
+            raise InvalidRequest("must map token ids to numbers", param="logit_bias")
+        if len(self.logit_bias) > MAX_LOGIT_BIASES:
+            raise InvalidRequest(
+                f"at most {MAX_LOGIT_BIASES} tokens, not {len(self.logit_bias)}", param="logit_bias"
+            )
+        for token_id, bias in self.logit_bias.items():
+            require_integer("logit_bias", token_id, 0, 2**31 - 1)
+            require_number(f"logit_bias[{token_id}]", bias, -100.0, 100.0)
+        if self.allowed_token_ids is not None:
+            require_token_ids("allowed_token_ids", self.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
+            if not self.allowed_token_ids:
+                raise InvalidRequest(
+                    "must name a token; leave it out to allow all", param="allowed_token_ids"
+                )
+        require_texts("bad_words", self.bad_words, MAX_BAD_WORDS, "bad word")
+        require_integer("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidRequest(
+                f"must be at most max_tokens ({self.max_tokens}), not {self.min_tokens}", param="min_tokens"
+            )

@@ -53,7 +53,6 @@ class TokenRules:
     """
 
     settings: RuleSettings
-    banned_ids: Int32Array = field(default_factory=_no_ids)  # [num_banned], may not be chosen now
     counted_ids: Int32Array = field(default_factory=_no_ids)  # [num_counted]
     window_counts: Int32Array = field(default_factory=_no_ids)  # [num_counted]
     output_counts: Int32Array = field(default_factory=_no_ids)  # [num_counted]

@@ -32,10 +32,7 @@ class TokenRun:
 
 @dataclass(frozen=True, slots=True)
 class TokenTrace:
-    """``processors`` are those that had an effect, in the order in which they cut.
-
-    No penalty is applied by this build, so each has the value that changes nothing.
-    """
+    """``processors`` are those that had an effect, in the order in which they work."""
 
     prompt: TokenRun
     generated: TokenRun
@@ -70,12 +67,15 @@ def trace_tokens(
         generated=_run(token_ids, GENERATED_PREFIX, GENERATED_TAIL),
         seed=seed,
         sampler="greedy" if is_greedy else "multinomial",
-        processors=() if is_greedy else _processors(sampling),
+        processors=_processors(sampling, is_greedy=is_greedy),
         max_tokens=max_tokens,
         temperature=float(sampling.temperature),
         top_p=float(sampling.top_p),
         top_k=sampling.top_k,
         min_p=float(sampling.min_p),
+        repetition_penalty=float(sampling.repetition_penalty),
+        presence_penalty=float(sampling.presence_penalty),
+        frequency_penalty=float(sampling.frequency_penalty),
     )
 
 
@@ -88,12 +88,29 @@ def _run(token_ids: Sequence[int], num_prefix: int, num_tail: int) -> TokenRun:
     )
 
 
-def _processors(sampling: SamplingParams) -> tuple[str, ...]:
-    """The order is that of sampling/reference_sampler.py."""
+def _processors(sampling: SamplingParams, *, is_greedy: bool) -> tuple[str, ...]:
+    """The order is that of docs/sampling.md; what only changes draws has no effect on the likeliest token."""
+    looks_back = sampling.repeat_last_n != 0
     effects = {
-        "temperature": sampling.temperature != 1,
-        "min_p": sampling.min_p > 0,
-        "top_k": sampling.top_k > 0,
-        "top_p": sampling.top_p < 1,
+        "allowed_token_ids": sampling.allowed_token_ids is not None,
+        "bad_words": bool(sampling.bad_words),
+        "min_tokens": sampling.min_tokens > 0,
+        "logit_bias": bool(sampling.logit_bias),
+        "repetition_penalty": looks_back and sampling.repetition_penalty != 1,
+        "presence_penalty": looks_back and sampling.presence_penalty != 0,
+        "frequency_penalty": looks_back and sampling.frequency_penalty != 0,
+        "dry": sampling.dry_multiplier > 0 and sampling.dry_penalty_last_n != 0,
     }
+    if not is_greedy:
+        effects |= {
+            "top_n_sigma": sampling.top_n_sigma > 0,
+            "dynatemp": sampling.dynatemp_range > 0,
+            "temperature": sampling.temperature != 1,
+            "min_p": sampling.min_p > 0,
+            "top_k": sampling.top_k > 0,
+            "typical_p": sampling.typical_p < 1,
+            "top_p": sampling.top_p < 1,
+            "xtc": sampling.xtc_probability > 0,
+            "mirostat": sampling.mirostat > 0,
+        }
     return tuple(name for name, has_effect in effects.items() if has_effect)

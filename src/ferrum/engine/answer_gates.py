@@ -7,14 +7,16 @@ from typing import Protocol
 from ferrum.completion_boundary.compile_boundary import compile_boundary, token_ids_of
 from ferrum.completion_boundary.symbols import SymbolTokenizer
 from ferrum.core.completion_boundary import Immediate
+from ferrum.core.errors import InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.token_gate import TokenGate, join_gates
 from ferrum.sampling.policy_gate import policy_gate
+from ferrum.sampling.request_rules import RuleTokenizer, asked_gates
 from ferrum.sampling.token_policy import PolicyTokenizer, TokenPolicy, single_tokens
 from ferrum.tokenization.stop_rules import StopRules
 
 
-class GateTokenizer(PolicyTokenizer, SymbolTokenizer, Protocol):
+class GateTokenizer(PolicyTokenizer, SymbolTokenizer, RuleTokenizer, Protocol):
     """What making gates asks of a tokenizer."""
 
 
@@ -28,7 +30,8 @@ class AnswerGates:
     def gate_for(self, sampling: SamplingParams, stops: StopRules, max_tokens: int) -> TokenGate | None:
         """None where every token may come everywhere, as for most requests.
 
-        Raises InvalidRequest for a completion boundary that this model cannot have.
+        Raises InvalidRequest for a completion boundary that this model cannot have, for token ids that it
+        does not know, and when no token at all may begin the answer.
         """
         tokenizer, boundary = self._tokenizer, sampling.completion_boundary
         size = self._policy.vocabulary_size
@@ -47,5 +50,12 @@ class AnswerGates:
                     if token_id < size
                 ],
             ),
+            *asked_gates(sampling, stops, tokenizer, size),
         ]
-        return join_gates([gate for gate in gates if gate is not None])
+        gate = join_gates([gate for gate in gates if gate is not None])
+        if gate is not None and gate.mask is not None and not gate.mask.any():
+            raise InvalidRequest(
+                "leaves no token that may begin the answer, together with what else forbids some",
+                param="allowed_token_ids" if sampling.allowed_token_ids is not None else "bad_words",
+            )
+        return gate

@@ -42,13 +42,13 @@ from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.scheduling.speculation import Speculation
 from ferrum.scheduling.step_pace import StepPace
 from ferrum.tokenization.stop_strings import StopMatcher
-from ferrum.tokenization.stream_decoder import DecodingTokenizer, StreamDecoder
+from ferrum.tokenization.stream_decoder import StreamDecoder
 
 # When the queue is full of other callers' requests, ``generate`` looks again this often.
 _RETRY_S = 0.05
 
 
-class EngineTokenizer(PromptTokenizer, DecodingTokenizer, GateTokenizer, ConstraintVocabulary, Protocol):
+class EngineTokenizer(PromptTokenizer, GateTokenizer, ConstraintVocabulary, Protocol):
     """What the engine asks of a tokenizer: prompts to ids, ids to text, and what ids stand for."""
 
 

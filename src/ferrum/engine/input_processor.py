@@ -11,6 +11,7 @@ from ferrum.core.errors import ChatTemplateError, ContextLengthExceeded, Invalid
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt, TextPrompt
 from ferrum.core.sampling_params import MAX_SEED, SamplingParams
 from ferrum.engine.answer_gates import AnswerGates
+from ferrum.sampling.request_rules import RuleTokenizer, begin_rules
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.tokenization.decoded_prompt import DecodedPrompt, decode_prompt
 from ferrum.tokenization.stop_rules import StopTokenizer, resolve_stops
@@ -20,7 +21,7 @@ ChatEncoder = Callable[[ChatPrompt], Sequence[int]]
 """Renders messages with the model's template and encodes them; raises ChatTemplateError or InvalidRequest."""
 
 
-class PromptTokenizer(StopTokenizer, DecodingTokenizer, Protocol):
+class PromptTokenizer(StopTokenizer, RuleTokenizer, DecodingTokenizer, Protocol):
     """What the input side asks of a tokenizer: prompts to ids and back, and which ids end an answer."""
 
     def encode_prompt(self, text: str) -> list[int]: ...
@@ -77,6 +78,7 @@ class InputProcessor:
             logprobs=sampling.logprobs,
             prompt_logprobs=_prompt_logprobs(sampling),
             prompt_text=self._prompt_text(sampling, prompt_ids),
+            rules=begin_rules(sampling, prompt_ids, self._tokenizer, self._vocabulary_size),
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:

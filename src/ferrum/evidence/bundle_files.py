@@ -102,12 +102,35 @@ def _ids_object(record: RequestRecord, token_ids: Sequence[int], kept: BundleTok
     }
 
 
+_RULE_NUMBERS = (
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "repeat_last_n",
+    "typical_p",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "min_tokens",
+)
+
+
 def _sampling_object(record: RequestRecord) -> dict[str, Any]:
     """The seed and the budget as resolved. Stop strings are the caller's texts."""
     return {
         "request_id": record.request_id,
         **_plain_sampling(record),
         "stop": [redact_text(stop) for stop in record.sampling.stop],
+        "bad_words": [redact_text(word) for word in record.sampling.bad_words],
     }
 
 
@@ -124,6 +147,10 @@ def _plain_sampling(record: RequestRecord) -> dict[str, Any]:
         "stop_token_ids": list(sampling.stop_token_ids),
         "include_stop_str_in_output": sampling.include_stop_str_in_output,
         "skip_special_tokens": sampling.skip_special_tokens,
+        **{name: getattr(sampling, name) for name in _RULE_NUMBERS},
+        "dry_sequence_breakers": list(sampling.dry_sequence_breakers),
+        "logit_bias": {str(token_id): bias for token_id, bias in sampling.logit_bias.items()},
+        "allowed_token_ids": None if sampling.allowed_token_ids is None else list(sampling.allowed_token_ids),
     }
 
 

@@ -119,9 +119,15 @@ def _token_ids(path: Path, name: str, contents: Mapping[str, Any]) -> tuple[int,
 
 
 def _sampling(content: Mapping[str, Any]) -> SamplingParams:
-    kept = {name: value for name, value in content.items() if name not in ("request_id", "stop")}
-    if isinstance(kept.get("stop_token_ids"), list):
-        kept["stop_token_ids"] = tuple(kept["stop_token_ids"])
+    """Bundles keep no texts of the caller: what stop strings cut is known, not what bad words prevented."""
+    if content.get("bad_words"):
+        raise InvalidRequest("their texts are not kept, so it cannot be asked again", param="bad_words")
+    kept = {name: value for name, value in content.items() if name not in ("request_id", "stop", "bad_words")}
+    for name in ("stop_token_ids", "dry_sequence_breakers", "allowed_token_ids"):
+        if isinstance(kept.get(name), list):
+            kept[name] = tuple(kept[name])
+    if isinstance(kept.get("logit_bias"), dict):
+        kept["logit_bias"] = {int(token_id): bias for token_id, bias in kept["logit_bias"].items()}
     return SamplingParams(**kept)
 
 

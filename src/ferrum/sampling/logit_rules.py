@@ -16,10 +16,9 @@ _LANES: Final = 16
 
 
 def adjust_logits(logits: FloatArray, rules: TokenRules) -> FloatArray:
-    """``logits`` [vocabulary] after bans, biases and penalties, in this order."""
+    """``logits`` [vocabulary] after biases and penalties, in this order."""
     settings = rules.settings
     adjusted = logits.copy()
-    adjusted[rules.banned_ids] = _BANNED
     adjusted[settings.biased_ids] += settings.biases
     _penalize_counted(adjusted, rules)
     if settings.dry_multiplier > 0:

@@ -34,7 +34,7 @@ from ferrum.scheduling.token_budget import TokenBudget
 from ferrum.scheduling.waiting_queue import WaitingQueue
 
 _NO_DRAFTS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
-_NO_TOKENS: list[int] = []
+_NO_TOKENS: list[SampledToken] = []
 
 
 class ContinuousBatchScheduler:
@@ -164,15 +164,16 @@ class ContinuousBatchScheduler:
 
         ``tokens`` are those that count: of a part with drafts, no more than what follows a wrong one.
         """
-        chosen: dict[str, list[int]] = {}
+        chosen: dict[str, list[SampledToken]] = {}
         for token in tokens:
-            chosen.setdefault(token.request_id, []).append(token.token_id)
+            chosen.setdefault(token.request_id, []).append(token)
         num_drafted = num_accepted = 0
         for part in parts:
-            token_ids = chosen.get(part.request_id, _NO_TOKENS)
+            answers = chosen.get(part.request_id, _NO_TOKENS)
             sequence = self._sequences[part.request_id]
-            self._note_computed(sequence, part, token_ids)
+            self._note_computed(sequence, part, answers)
             if part.num_drafts:
+                token_ids = (token.token_id for token in answers)
                 num_right = sum(map(eq, part.token_ids[-part.num_drafts :], token_ids))
                 sequence.draft_use = sequence.draft_use.plus(part.num_drafts, num_right)
                 num_drafted += part.num_drafts
@@ -279,10 +280,10 @@ class ContinuousBatchScheduler:
             self._speculation.leave(sequence.request_id)
         self._rendezvous.leave(sequence)
 
-    def _note_computed(self, sequence: Sequence, part: SequencePart, token_ids: list[int]) -> None:
+    def _note_computed(self, sequence: Sequence, part: SequencePart, tokens: list[SampledToken]) -> None:
         ends_prefill = bool(part.choices) and not sequence.is_decoding
-        sequence.take(part, token_ids)
-        self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST * len(token_ids))
+        sequence.take(part, tokens)
+        self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST * len(tokens))
         publish = self._cache.publish_tail if ends_prefill else self._cache.publish
         publish(sequence.request_id, sequence.token_ids, sequence.num_computed_tokens)
 

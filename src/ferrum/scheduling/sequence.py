@@ -10,8 +10,9 @@ from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
 from ferrum.core.sampling_params import SamplingParams
-from ferrum.core.step import KnownTokens, SamplingInstruction, SequencePart
+from ferrum.core.step import KnownTokens, SampledToken, SamplingInstruction, SequencePart
 from ferrum.core.token_gate import TokenGate, is_allowed
+from ferrum.sampling.rule_history import RuleHistory
 from ferrum.tokenization.decoded_prompt import DecodedPrompt
 from ferrum.tokenization.stop_rules import StopRules
 
@@ -29,9 +30,10 @@ class SequenceSpec:
     ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
     evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
-    ``gate``: which tokens may come, at the beginning of the answer; ``constraint`` is one of the gates in it,
-    which knows when the answer is complete. ``logprobs`` and ``prompt_logprobs``: what steps are to find,
-    whether or not the caller sees it. ``prompt_text`` where the answer needs it.
+    ``gate``: which tokens may come, and ``rules``: how they are chosen, at the beginning of the answer;
+    ``constraint`` is one of the gates in it, which knows when the answer is complete. ``logprobs`` and
+    ``prompt_logprobs``: what steps are to find, whether or not the caller sees it. ``prompt_text`` where the
+    answer needs it.
     """
 
     request_id: str
@@ -51,6 +53,7 @@ class SequenceSpec:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt_text: DecodedPrompt | None = None
+    rules: RuleHistory | None = None
 
 
 Rank = tuple[int, int]
@@ -72,6 +75,7 @@ class Sequence:
     __slots__ = (
         "_gate",
         "_request",
+        "_rules",
         "cache_use",
         "draft_use",
         "max_total_tokens",
@@ -92,6 +96,7 @@ class Sequence:
     ) -> None:
         self._request = request
         self._gate = request.gate
+        self._rules = None if request.rules is None else request.rules.copy()
         self.priority = request.priority
         self.tenant = tenant
         self.request_id = request.request_id
@@ -183,15 +188,15 @@ class Sequence:
 
         A drafted token that may not come where it stands is left out, and all after it.
         """
-        gate, choices = self._gate, [self._choice_at(len(self.token_ids), self._gate)]
-        for place, token_id in enumerate(drafts, len(self.token_ids) + 1):
+        gate, choices = self._gate, [self._choice_at((), self._gate)]
+        for count, token_id in enumerate(drafts, 1):
             if gate is not None:
                 if not is_allowed(gate.mask, token_id):
                     break
                 gate = gate.after(token_id)
                 if gate.error is not None:
                     break
-            choices.append(self._choice_at(place, gate))
+            choices.append(self._choice_at(drafts[:count], gate))
         num_drafts = len(choices) - 1
         return SequencePart(
             request_id=self.request_id,
@@ -206,12 +211,17 @@ class Sequence:
     @property
     def most_drafts(self) -> int:
         """Drafted tokens after the known ones that could still count: one more is chosen after them."""
+        if self._rules is not None and self._rules.has_mirostat:
+            return 0
         return self.max_total_tokens - len(self.token_ids) - 1
 
-    def take(self, part: SequencePart, token_ids: Iterable[int]) -> None:
+    def take(self, part: SequencePart, tokens: Iterable[SampledToken]) -> None:
         """A part of it was computed, and these tokens were chosen that go on with the known ones."""
-        for token_id in token_ids:
+        for token in tokens:
+            token_id = token.token_id
             self.token_ids.append(token_id)
+            if self._rules is not None:
+                self._rules.take(token_id, token.mirostat_mu)
             if self._gate is not None:
                 self._gate = self._gate.after(token_id)
         # What was computed for drafts that were wrong is computed again, in its place.
@@ -244,9 +254,9 @@ class Sequence:
         if gate is not None:
             for token_id in drafts:
                 gate = gate.after(token_id)
-        return self._choice_at(len(self.token_ids) + len(drafts), gate)
+        return self._choice_at(drafts, gate)
 
-    def _choice_at(self, position: int, gate: TokenGate | None) -> SamplingInstruction:
+    def _choice_at(self, drafts: tuple[int, ...], gate: TokenGate | None) -> SamplingInstruction:
         sampling = self._request.sampling
         return SamplingInstruction(
             temperature=sampling.temperature,
@@ -254,7 +264,8 @@ class Sequence:
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             seed=self._request.seed & _SEED_MASK,
-            position=position,
+            position=len(self.token_ids) + len(drafts),
+            rules=None if self._rules is None else self._rules.after(drafts).rules(),
             mask=None if gate is None else gate.mask,
             logprobs=self._request.logprobs,
         )

@@ -33,10 +33,7 @@ def _is_number(value: object) -> bool:
 
 SHARED = (
     UnsupportedField("n", (1,)),
-    UnsupportedField("logit_bias", ({},)),
-    UnsupportedField("presence_penalty", (0,)),
-    UnsupportedField("frequency_penalty", (0,)),
-    UnsupportedField("repetition_penalty", (1,)),
+    UnsupportedField("tfs_z", (1,)),
     UnsupportedField("guided_json", advice="send structured_outputs.json"),
     UnsupportedField("guided_regex", advice="send structured_outputs.regex"),
     UnsupportedField("guided_choice", advice="send structured_outputs.choice"),

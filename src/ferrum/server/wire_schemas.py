@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ferrum.core.errors import InvalidRequest
+
+_REPETITION_PENALTY = AliasChoices("repetition_penalty", "repeat_penalty")
 
 
 def _string_as_list(value: object) -> object:
@@ -27,8 +29,9 @@ class StreamOptions(BaseModel):
 class GenerationBody(BaseModel):
     """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``stop_token_ids``,
     ``include_stop_str_in_output``, ``skip_special_tokens``, ``cache_salt`` (vLLM's names), ``priority``
-    (vLLM's too), ``structured_outputs`` (vLLM's as well), ``timeout_s``, ``explain_cache`` and
-    ``token_trace`` extend OpenAI's.
+    (vLLM's too), ``repetition_penalty``, ``allowed_token_ids``, ``bad_words``, ``min_tokens``,
+    ``structured_outputs`` (vLLM's), ``repeat_penalty`` (the same as ``repetition_penalty``), ``repeat_last_n`` and from ``typical_p`` to
+    ``mirostat_eta`` (llama.cpp's), ``timeout_s``, ``explain_cache`` and ``token_trace`` extend OpenAI's.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -47,6 +50,28 @@ class GenerationBody(BaseModel):
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
+    repetition_penalty: float | None = Field(None, validation_alias=_REPETITION_PENALTY)
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repeat_last_n: int | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    min_tokens: int | None = None
     cache_salt: str | None = None
     explain_cache: bool | None = None
     token_trace: bool | None = None

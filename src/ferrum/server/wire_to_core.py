@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt
 from ferrum.core.sampling_params import SamplingParams
@@ -13,32 +17,62 @@ from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
 COMPLETION_MAX_TOKENS = 16
 
 
+# Fields that mean in a body what they mean in SamplingParams.
+_SAME_NAMES = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "seed",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "typical_p",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "min_tokens",
+)
+_LISTS = ("stop", "stop_token_ids", "dry_sequence_breakers", "allowed_token_ids", "bad_words")
+_WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
+
+
 def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: SamplingParams) -> SamplingParams:
     """What ``body`` asks for, over ``defaults``. Raises InvalidRequest naming the field."""
-    # vLLM's clients write -1 for "all".
-    top_k = 0 if body.top_k == -1 else body.top_k
-    return SamplingParams(
-        max_tokens=max_tokens if max_tokens is not None else defaults.max_tokens,
-        temperature=body.temperature if body.temperature is not None else defaults.temperature,
-        top_k=top_k if top_k is not None else defaults.top_k,
-        top_p=body.top_p if body.top_p is not None else defaults.top_p,
-        min_p=body.min_p if body.min_p is not None else defaults.min_p,
-        seed=body.seed if body.seed is not None else defaults.seed,
-        stop=tuple(body.stop) if body.stop is not None else defaults.stop,
-        ignore_eos=body.ignore_eos if body.ignore_eos is not None else defaults.ignore_eos,
-        stop_token_ids=(
-            tuple(body.stop_token_ids) if body.stop_token_ids is not None else defaults.stop_token_ids
-        ),
-        include_stop_str_in_output=(
-            body.include_stop_str_in_output
-            if body.include_stop_str_in_output is not None
-            else defaults.include_stop_str_in_output
-        ),
-        skip_special_tokens=(
-            body.skip_special_tokens if body.skip_special_tokens is not None else defaults.skip_special_tokens
-        ),
-        constraint=constraint_of(body),
-    )
+    asked: dict[str, Any] = {name: getattr(body, name) for name in _SAME_NAMES}
+    asked["max_tokens"] = max_tokens
+    asked["constraint"] = constraint_of(body)
+    # Clients of vLLM and llama.cpp write -1 for "all".
+    asked["top_k"] = 0 if body.top_k == -1 else body.top_k
+    for name in _LISTS:
+        value = getattr(body, name)
+        asked[name] = None if value is None else tuple(value)
+    asked["logit_bias"] = None if body.logit_bias is None else _by_token_id(body.logit_bias)
+    asked = {name: value for name, value in asked.items() if value is not None}
+    for name in _WINDOWS:
+        if (value := getattr(body, name)) is not None:
+            asked[name] = None if value == -1 else value
+    return replace(defaults, **asked)
+
+
+def _by_token_id(biases: Mapping[str, float]) -> dict[int, float]:
+    """OpenAI's object, whose keys are ids written as texts."""
+    by_id: dict[int, float] = {}
+    for key, bias in biases.items():
+        if not (key.isascii() and key.isdecimal() and len(key) <= 10):
+            raise InvalidRequest(f"{key!r} is no token id; keys are ids of tokens", param="logit_bias")
+        by_id[int(key)] = bias
+    return by_id
 
 
 def inference_request(

@@ -29,6 +29,9 @@ class ByteTokenizer:
         except UnicodeEncodeError as error:
             raise InvalidRequest("half a surrogate pair is not a character", "prompt") from error
 
+    def encode_continuation(self, text: str) -> list[int]:
+        return self.encode(text)
+
     def encode_prompt(self, text: str) -> list[int]:
         return [self.BOS_ID] * self.adds_bos + self.encode(text)
 

@@ -63,5 +63,6 @@ def resolve_stops(sampling: SamplingParams, tokenizer: StopTokenizer, vocabulary
         end_ids=ends - stop_ids.keys(),
         stop_ids=stop_ids,
         texts=tuple(sampling.stop),
+        min_tokens=sampling.min_tokens,
         shows_stop=sampling.include_stop_str_in_output,
     )

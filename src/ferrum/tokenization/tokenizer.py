@@ -111,6 +111,10 @@ class Tokenizer:
         """A user's text, never a control token. Raises InvalidRequest for half a surrogate pair."""
         return self._parts.encoder.encode_at_start(text)
 
+    def encode_continuation(self, text: str) -> list[int]:
+        """A user's text that goes on with another. Raises InvalidRequest for half a surrogate pair."""
+        return self._parts.encoder.encode_after_token(text)
+
     def encode_prompt(self, text: str) -> list[int]:
         """A raw prompt with what the model puts around it, the beginning token exactly once.
 

@@ -174,7 +174,6 @@ def token_rules(draw: st.DrawFn, vocabulary: int) -> TokenRules:
             biased_ids=some[:7],
             biases=rng.choice([-100, -1.5, 3, 100], 7)[: len(some[:7])].astype(np.float32),
         ),
-        banned_ids=some[12:] if draw(st.booleans()) else some[:0],
         counted_ids=counted.astype(np.int32),
         window_counts=(counts * rng.integers(0, 2, len(counts))).astype(np.int32),
         output_counts=output_counts.astype(np.int32),
@@ -211,15 +210,9 @@ def test_every_rule_chooses_the_reference_token_and_comes_to_its_state(
     chosen = native_choice(kernel_set, logits, instruction)
     if chosen.token_id == -2:
         assert mask is not None
-        assert not _any_is_allowed(mask, rules)
+        assert not allowed_tokens(mask, VOCABULARY).any()
     else:
         assert chosen == choose_with_state(logits, instruction)
-
-
-def _any_is_allowed(mask: TokenMask, rules: TokenRules) -> bool:
-    allowed = allowed_tokens(mask, VOCABULARY)
-    allowed[rules.banned_ids] = False
-    return bool(allowed.any())
 
 
 @pytest.mark.parametrize("kernel_set", KERNEL_SETS)
@@ -228,7 +221,7 @@ def _any_is_allowed(mask: TokenMask, rules: TokenRules) -> bool:
 def test_ties_and_small_vocabularies_are_cut_alike(
     kernel_set: str, logits: FloatArray, data: st.DataObject, seed: int
 ) -> None:
-    rules = replace(data.draw(token_rules(len(logits))), banned_ids=np.zeros(0, np.int32))
+    rules = data.draw(token_rules(len(logits)))
     instruction = SamplingInstruction(1.0, 0, 1.0, 0.0, seed, 9, rules=rules)
     assert native_choice(kernel_set, logits, instruction) == choose_with_state(logits, instruction)
 
@@ -266,11 +259,10 @@ def test_rules_that_do_not_fit_are_refused() -> None:
     logits = np.zeros(99, np.float32)
     ids = np.array([99], np.int32)
     for rules, problem in [
-        (TokenRules(RuleSettings(), banned_ids=ids), "outside the vocabulary"),
         (TokenRules(RuleSettings(biased_ids=ids)), "outside the vocabulary"),
         (TokenRules(RuleSettings(), counted_ids=ids - 1), "differ in length"),
         (TokenRules(RuleSettings(), dry_tokens=np.zeros(CONTEXT + 1, np.int32)), "context"),
-        (TokenRules(RuleSettings(), banned_ids=ids.astype(np.int64)), "another type"),  # type: ignore[arg-type]
+        (TokenRules(RuleSettings(), dry_tokens=ids.astype(np.int64)), "another type"),  # type: ignore[arg-type]
     ]:
         with pytest.raises(ValueError, match=problem):
             native_choice("portable", logits, SamplingInstruction(1.0, 0, 1.0, 0.0, 1, 1, rules=rules))

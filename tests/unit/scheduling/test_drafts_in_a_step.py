@@ -10,6 +10,7 @@ from scheduler_driver import SchedulerDriver, spec
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.errors import FerrumError, MalformedAnswer
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.core.step import SampledToken
 from ferrum.core.token_gate import FirstTokenGate, StillGate, TokenGate, full_mask, without_tokens
 from ferrum.core.token_rules import TokenMask
 from ferrum.scheduling.sequence import Sequence, SequenceSpec
@@ -31,7 +32,7 @@ class DeadEnd:
 def _decoding(gate: TokenGate | None) -> Sequence:
     request = SequenceSpec("a", (1, 2), 8, True, SamplingParams(), seed=3, gate=gate)
     sequence = Sequence(request, 0, 0.0)
-    sequence.take(sequence.part(2, (0,)), [5])
+    sequence.take(sequence.part(2, (0,)), [SampledToken("a", 5)])
     return sequence
 
 
@@ -74,7 +75,7 @@ def test_the_mask_after_a_draft_is_that_of_its_place() -> None:
 def test_wrong_drafts_are_computed_again_in_their_place() -> None:
     sequence = _decoding(None)
     part = sequence.decode_part((6, 7, 8), (0,))
-    sequence.take(part, [6, 9])
+    sequence.take(part, [SampledToken("a", 6), SampledToken("a", 9)])
     assert sequence.token_ids == [1, 2, 5, 6, 9]
     assert sequence.num_computed_tokens == 4
     assert sequence.part(1, (0,)).token_ids == (9,)

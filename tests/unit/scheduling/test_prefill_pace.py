@@ -9,8 +9,10 @@ from scheduler_driver import SchedulerDriver, solo_output, spec
 from simulated_machine import WORK, SimulatedMachine
 
 from ferrum.core.config import SchedulerConfig
-from ferrum.core.step import SampledToken, StepPlan
+from ferrum.core.step import SampledToken, SamplingInstruction, SequencePart, StepPlan
+from ferrum.scheduling.prefill_shares import PrefillShares
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
+from ferrum.scheduling.sequence import Sequence
 from ferrum.scheduling.step_pace import StepPace
 
 BLOCK_TOKENS = 32
@@ -93,6 +95,36 @@ def test_a_long_prompt_stretches_no_gap_beyond_the_bound(
     assert stretches[-1] <= 1.25 * stretch
     # It takes what the bound leaves it, rather than creeping on.
     assert stretches[len(stretches) // 2] >= 0.6 * stretch
+
+
+def test_streams_that_deepen_meanwhile_do_not_widen_the_bound(make_driver: MakeDriver) -> None:
+    """Hundreds of steps of a long prompt make the streams' own steps half as long again."""
+    driver = make_driver(SchedulerConfig(max_decode_stretch=4.0), SimulatedMachine())
+    usual = driver.decode_together(8, steps=100)
+    steps = driver.run_prompt("long", 8000)
+    alone_at_the_end = driver.step_times[-1] / driver.stretches[-1]
+    assert alone_at_the_end > 1.3 * usual
+    assert max(steps[3:]) <= 4.5 * usual
+
+
+def test_a_prompt_alone_does_not_pay_twice_for_what_its_chunk_reads_once() -> None:
+    """Half a step's time is kept for the oldest prompt, which then grows its chunk by the other half."""
+    config, pace = SchedulerConfig(min_prefill_tokens=1), StepPace(WORK)
+    decodes = [_decode(f"decode{number}", depth=500) for number in range(8)]
+    prompt = SequencePart("prompt", (1,) * 100, 6900, (), ())
+    machine = SimulatedMachine()
+    for parts in (decodes, [prompt]) * 50:
+        pace.learn(parts, machine.seconds(parts))
+    deep = Sequence(spec("long", 8000, max_tokens=2), 0, 0.0)
+    deep.num_computed_tokens = 7000
+    chunk = PrefillShares(config, pace).divide([deep], 500, decodes)[deep]
+    allowed = (config.max_decode_stretch - 1) * pace.predict_decodes(decodes)
+    assert pace.predict_chunk(7000, chunk) <= allowed < pace.predict_chunk(7000, chunk + 2)
+
+
+def _decode(request_id: str, depth: int) -> SequencePart:
+    instruction = SamplingInstruction(0.0, 0, 1.0, 0.0, seed=0, position=depth + 1)
+    return SequencePart(request_id, (1,), depth, (), (instruction,))
 
 
 @pytest.mark.parametrize("slowness", [0.1, 1.0, 8.0])
