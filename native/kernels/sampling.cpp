@@ -39,6 +39,23 @@ RowRange range_of(const float* logits, int count) {
   return range;
 }
 
+// How many tokens the mask allows when they are the first ones, 0 when they are others: an output layer that is wider
+// than the vocabulary is then as good as one that is not.
+int allowed_prefix(const uint32_t* mask, int vocabulary) {
+  const int num_words = (vocabulary + 31) / 32;
+  int word = 0;
+  while (word < num_words && mask[word] == 0xffffffffu) ++word;
+  int count = 32 * word;
+  if (word < num_words) {
+    const int num_ones = __builtin_ctz(~mask[word]);
+    if (mask[word] >> num_ones != 0) return 0;
+    count += num_ones;
+  }
+  for (++word; word < num_words; ++word)
+    if (mask[word] != 0) return 0;
+  return count < vocabulary ? count : vocabulary;
+}
+
 int32_t first_equal(const float* logits, int count, float value) {
   int i = 0;
   while (i + 1 < count && logits[i] != value) ++i;
@@ -119,14 +136,21 @@ bool has_candidates(const SamplingRule& rule) {
 }  // namespace
 
 Choice sample(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch) {
+  const TokenRules* rules = rule.rules;
+  const uint32_t* mask = rule.mask;
+  const int prefix = mask != nullptr && rules == nullptr ? allowed_prefix(mask, vocabulary) : 0;
+  if (prefix > 0) {
+    if (!range_of(logits + prefix, vocabulary - prefix).is_finite) return {kNoNumbers, 0.0};
+    vocabulary = prefix;
+    mask = nullptr;
+  }
   const RowRange range = range_of(logits, vocabulary);
   if (!range.is_finite) return {kNoNumbers, 0.0};
-  const TokenRules* rules = rule.rules;
   const Choice unchanged{0, rules != nullptr ? rules->mirostat_mu : 0.0};
   float largest = range.largest, temperature = rule.temperature;
-  if (rule.mask != nullptr || rules != nullptr) {
+  if (mask != nullptr || rules != nullptr) {
     float* adjusted = scratch.weights;  // which the weights replace, in the same places
-    copy_allowed(logits, vocabulary, rule.mask, adjusted);
+    copy_allowed(logits, vocabulary, mask, adjusted);
     if (rules != nullptr) adjust_logits(adjusted, vocabulary, *rules, scratch.candidates, scratch.lengths);
     logits = adjusted;
     largest = range_of(adjusted, vocabulary).largest;

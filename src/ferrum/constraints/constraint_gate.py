@@ -42,8 +42,7 @@ class ConstraintGate:
     """
 
     __slots__ = (
-        "_child",
-        "_child_token",
+        "_children",
         "_depth",
         "_error",
         "_mask",
@@ -61,8 +60,7 @@ class ConstraintGate:
         self._depth = road.depth
         self._mask = mask
         self._error: FerrumError | None = None
-        self._child: ConstraintGate | None = None
-        self._child_token = 0
+        self._children: dict[int, ConstraintGate] = {}
         self.is_complete = road.engine.is_stopped()
         self.may_end = road.engine.is_accepting()
 
@@ -79,12 +77,12 @@ class ConstraintGate:
         return self._reading.is_json
 
     def after(self, token_id: int) -> ConstraintGate:
-        if self._child is not None and self._child_token == token_id:
-            return self._child
+        child = self._children.get(token_id)
+        if child is not None:
+            return child
         if self.is_complete or self._error is not None:
             return self  # What follows a complete value is the end token.
-        child = self._step(token_id)
-        self._child, self._child_token = child, token_id
+        child = self._children[token_id] = self._step(token_id)
         return child
 
     def problem(self) -> str | None:

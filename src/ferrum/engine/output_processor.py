@@ -122,6 +122,7 @@ class RequestOutput:
             stop_reason=self._stop_reason,
             logprobs=self._trail.answer if self._trail is not None else None,
             prompt_logprobs=self._trail.prompt if self._trail is not None else None,
+            cumulative_logprob=self._trail.cumulative if self._trail is not None else None,
         )
 
     def _trace(self) -> TokenTrace:
