@@ -9,6 +9,7 @@ from typing import Any
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.constraint_fields import constraint_of
 from ferrum.server.server_options import ServerOptions
 from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
 
@@ -50,6 +51,7 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
     """What ``body`` asks for, over ``defaults``. Raises InvalidRequest naming the field."""
     asked: dict[str, Any] = {name: getattr(body, name) for name in _SAME_NAMES}
     asked["max_tokens"] = max_tokens
+    asked["constraint"] = constraint_of(body)
     # Clients of vLLM and llama.cpp write -1 for "all".
     asked["top_k"] = 0 if body.top_k == -1 else body.top_k
     for name in _LISTS:
