@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ferrum.cli.answer_output import OutputFormat
+from ferrum.cli.constraint_options import read_constraint
 from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.model_options import (
     ContextOption,
@@ -54,6 +56,14 @@ def run(
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="Text that ends an answer; repeat it.")
     ] = None,
+    json_schema: Annotated[
+        Path | None,
+        typer.Option("--json-schema", help="File with a JSON Schema; an answer is a value of it."),
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option("--grammar", help="File with a Lark or GBNF grammar; an answer is a sentence of it."),
+    ] = None,
     output_format: Annotated[
         OutputFormat, typer.Option("--output-format", help="text, or one JSON object a line.")
     ] = OutputFormat.TEXT,
@@ -77,6 +87,7 @@ def run(
         min_p=min_p,
         seed=seed,
         stop=tuple(map(argument_text, stop or ())),
+        constraint=read_constraint(json_schema, grammar),
     )
     with lasting_objects():
         from ferrum.cli.run_session import RunSettings, run_session

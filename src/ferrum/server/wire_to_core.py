@@ -10,6 +10,7 @@ from ferrum.core.completion_boundary import boundary_from_mapping
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.constraint_fields import constraint_of
 from ferrum.server.server_options import ServerOptions
 from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
 
@@ -59,6 +60,7 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
     """What ``body`` asks for, over ``defaults``. Raises InvalidRequest naming the field."""
     asked: dict[str, Any] = {name: getattr(body, name) for name in _SAME_NAMES}
     asked["max_tokens"] = max_tokens
+    asked["constraint"] = constraint_of(body)
     # Clients of vLLM and llama.cpp write -1 for "all".
     asked["top_k"] = 0 if body.top_k == -1 else body.top_k
     for name in _LISTS:
