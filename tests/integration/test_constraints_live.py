@@ -94,7 +94,7 @@ def test_a_hundred_expressions_at_a_high_temperature(llm: LLM) -> None:
 def test_thirty_grammars_at_a_high_temperature(llm: LLM) -> None:
     results, refusals = answers(llm, [Constraint.grammar(each) for each in grammars(30)], max_tokens=60)
     assert not refusals
-    assert sum(each is not None and each.finish_reason is FinishReason.EOS for each in results) >= 25
+    assert sum(each is not None and each.finish_reason is FinishReason.EOS for each in results) >= 20
 
 
 def test_the_beginning_that_max_tokens_leaves_is_the_beginning_of_the_whole_answer(llm: LLM) -> None:
