@@ -31,7 +31,6 @@ def _is_number(value: object) -> bool:
 
 
 SHARED = (
-    UnsupportedField("n", (1,)),
     UnsupportedField("tfs_z", (1,)),
     UnsupportedField("response_format", ({"type": "text"},)),
     UnsupportedField("guided_json"),
@@ -42,8 +41,7 @@ SHARED = (
 
 CHAT_FIELDS = (
     *SHARED,
-    UnsupportedField("logprobs", (False,)),
-    UnsupportedField("top_logprobs", (0,)),
+    UnsupportedField("echo", (False,)),
     UnsupportedField("tools", ([],)),
     UnsupportedField("tool_choice", ("none", "auto")),
     UnsupportedField("functions", ([],)),
@@ -56,10 +54,7 @@ CHAT_FIELDS = (
 
 COMPLETION_FIELDS = (
     *SHARED,
-    UnsupportedField("logprobs", (False,)),
-    UnsupportedField("echo", (False,)),
     UnsupportedField("suffix", ("",)),
-    UnsupportedField("best_of", (1,)),
 )
 
 
