@@ -10,6 +10,7 @@ import typer
 
 from ferrum.core.errors import InvalidConfig
 from ferrum.core.kv_dtype import KvDtype
+from ferrum.core.token_policy_level import TokenPolicyLevel
 
 if TYPE_CHECKING:
     from ferrum.assembly.loaded_model import LoadedModel
@@ -59,6 +60,15 @@ ExecutorOption = Annotated[
 ]
 TemplateOption = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file that replaces the model's chat template.")
+]
+
+TokenPolicyOption = Annotated[
+    TokenPolicyLevel,
+    typer.Option(
+        "--token-policy",
+        help="Tokens kept out of answers: vocabulary, ids that stand for nothing; strict, also unknown, "
+        "padding, unused and unnamed control tokens and broken text; off, none.",
+    ),
 ]
 
 

@@ -19,6 +19,7 @@ from ferrum.cli.model_options import (
     ModelArgument,
     TemplateOption,
     ThreadsOption,
+    TokenPolicyOption,
     read_size,
     read_template,
 )
@@ -31,6 +32,7 @@ from ferrum.cli.speculation_options import (
 from ferrum.cli.streams import argument_text
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.core.token_policy_level import TokenPolicyLevel
 
 
 def run(
@@ -94,6 +96,7 @@ def run(
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
+    token_policy: TokenPolicyOption = TokenPolicyLevel.VOCABULARY,
     memory: MemoryOption = None,
     speculate: SpeculateOption = None,
     draft: DraftOption = None,
@@ -127,6 +130,7 @@ def run(
         threads=threads,
         context_length=context_length,
         kv_dtype=kv_dtype,
+        token_policy=token_policy,
         memory_bytes=read_size(memory),
         speculation=speculation_config(speculate, draft, draft_tokens),
         sampling=sampling,
