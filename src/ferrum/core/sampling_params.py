@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ferrum.core.completion_boundary import IMMEDIATE, CompletionBoundary
+from ferrum.core.constraint import Constraint, require_constraint
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.logprobs import MAX_TOP_LOGPROBS
 from ferrum.core.parameter_checks import (
@@ -75,6 +76,7 @@ class SamplingParams:
     allowed_token_ids   no other token may come, an end token neither; None = all may
     bad_words           texts whose tokens may not come one after the other
     min_tokens          so many tokens come before one that ends the answer
+    constraint   what the whole answer must be; None = any text
 
     docs/sampling.md says in which order these work and what each computes. Raises InvalidRequest naming the
     parameter and its range.
@@ -121,8 +123,10 @@ class SamplingParams:
     min_tokens: int = 0
     n: int = 1
     best_of: int | None = None
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
+        require_constraint(self.constraint)
         if self.max_tokens is not None:
             require_integer("max_tokens", self.max_tokens, 0, 2**31 - 1)
         require_number("temperature", self.temperature, 0.0, 100.0)

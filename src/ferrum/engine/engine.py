@@ -20,6 +20,7 @@ from ferrum.core.errors import FerrumError, InvalidRequest, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
+from ferrum.engine.answer_constraints import MOST_FORCED, AnswerConstraints, ConstraintVocabulary
 from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
 from ferrum.engine.answers import answer_ids, answer_specs, join_answers
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
@@ -48,7 +49,7 @@ from ferrum.tokenization.stream_decoder import StreamDecoder
 _RETRY_S = 0.05
 
 
-class EngineTokenizer(PromptTokenizer, GateTokenizer, Protocol):
+class EngineTokenizer(PromptTokenizer, GateTokenizer, ConstraintVocabulary, Protocol):
     """What the engine asks of a tokenizer: prompts to ids, ids to text, and what ids stand for."""
 
 
@@ -95,6 +96,9 @@ class ContinuousBatchEngine:
             self._token_capacity(),
             vocabulary_size,
             AnswerGates(tokenizer, policy),
+        )
+        self._constraints = AnswerConstraints(
+            tokenizer, vocabulary_size, 0 if config.logit_digests else MOST_FORCED
         )
         plan = executor.resolved_plan
         pace = StepPace(plan.work if plan else UNIFORM_WORK)
@@ -195,7 +199,7 @@ class ContinuousBatchEngine:
         All are checked before the first one runs. More of them than the queue holds are fed in as room comes.
         The first failure cancels the others and is raised.
         """
-        specs = [self._inputs.prepare(request) for request in requests]
+        specs = [self._constraints.apply(each, self._inputs.prepare(each)) for each in requests]
         started: list[tuple[list[ActiveRequest], list[ThreadOutlet]]] = []
         try:
             for request, spec in zip(requests, specs, strict=True):
@@ -270,6 +274,7 @@ class ContinuousBatchEngine:
                     parts.callback(self._speculation.close)
                 parts.callback(self._pins.close)
             parts.callback(self._workers.shutdown)
+            parts.callback(self._constraints.close)
 
     def _cancel(self, answers: Sequence[ActiveRequest]) -> None:
         for answer in answers:
@@ -281,6 +286,7 @@ class ContinuousBatchEngine:
         ids = answer_ids(request.request_id, len(outlets))
         with self._counted(ids), self._places(request, ids):
             spec = await loop.run_in_executor(self._workers, self._inputs.prepare, request)
+            spec = await self._constraints.apply_beside(request, spec)
             return self._submit(request, spec, outlets, submitted_at)
 
     @contextmanager

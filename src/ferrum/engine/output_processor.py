@@ -7,9 +7,10 @@ from typing import Protocol
 
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
+from ferrum.core.errors import BrokenConstraint
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken, ScoredTokens
-from ferrum.core.token_gate import pass_through
+from ferrum.core.token_gate import forced_tokens, pass_through
 from ferrum.core.token_trace import TokenTrace, trace_tokens
 from ferrum.engine.delta import Delta
 from ferrum.engine.logprob_trail import LogprobTrail
@@ -52,6 +53,7 @@ class RequestOutput:
         self._spec = spec
         self._rules = spec.stops
         self._gate = spec.gate
+        self._constraint = spec.constraint
         self._decoder = decoder
         self._stops = stops
         self._token_ids: list[int] = []
@@ -75,6 +77,8 @@ class RequestOutput:
             return self._flush("", FinishReason.LENGTH)  # The token was chosen, but nobody asked for one.
         if self._gate is not None:
             self._gate = pass_through(self._gate, token.token_id)
+        if self._constraint is not None:
+            self._constraint = self._constraint.after(token.token_id)
         self._token_ids.append(token.token_id)
         if token.logit_digest is not None:
             self._digests.append(token.logit_digest)
@@ -83,7 +87,20 @@ class RequestOutput:
         update = self._read(token.token_id)
         self._pieces.append(update.text)
         self._stop_reason = update.stop_reason
+        if update.finish_reason is not None:
+            self._require_fulfilled(update.finish_reason)
         return update
+
+    def follow(self) -> OutputUpdate:
+        """Adds the tokens that can only come next, as far as the sequence adds them (see SequenceSpec)."""
+        text = ""
+        room = self._spec.max_tokens - len(self._token_ids)
+        for token_id in forced_tokens(self._gate, min(self._spec.most_forced, room)):
+            update = self.accept(SampledToken(self._spec.request_id, token_id))
+            text += update.text
+            if update.finish_reason is not None:
+                return OutputUpdate(text, update.finish_reason, update.stop_reason)
+        return OutputUpdate(text)
 
     def accept_prompt(self, scored: ScoredTokens) -> None:
         """What was found of the prompt's tokens."""
@@ -139,9 +156,29 @@ class RequestOutput:
         shown = self._stops.push(text) if may_end else self._stops.pass_over(text)
         if shown.stop is not None:
             return self._stopped(shown)
+        if self._constraint is not None and self._constraint.is_complete:
+            return self._flush(shown.emit, FinishReason.EOS)
         if len(self._token_ids) >= self._spec.max_tokens:
             return self._flush(shown.emit, FinishReason.LENGTH)
         return OutputUpdate(shown.emit)
+
+    def _require_fulfilled(self, reason: FinishReason) -> None:
+        """Raises BrokenConstraint for an answer that ended by itself and is not what was asked for.
+
+        One that ran out of tokens says so and is the beginning of such an answer; a stop string may cut a
+        text, but no JSON value.
+        """
+        constraint = self._constraint
+        if constraint is None or reason is FinishReason.LENGTH:
+            return
+        if isinstance(self._stop_reason, str):
+            problem = constraint.problem_of("".join(self._pieces[1:])) if constraint.is_json else None
+            if problem is not None:
+                problem = f"the stop string {self._stop_reason!r} cut it: {problem}"
+        else:
+            problem = constraint.problem()
+        if problem is not None:
+            raise BrokenConstraint(self._spec.request_id, problem)
 
     def _end_at(self, token_id: int, reason: FinishReason, stop_reason: int | str | None) -> OutputUpdate:
         """The answer ends with a token whose text is shown only where the caller wants to see it."""

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ferrum.core.completion_boundary import boundary_from_mapping
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.constraint_fields import constraint_of
 from ferrum.server.server_options import ServerOptions
-from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
+from ferrum.server.wire_schemas import ChatCompletionBody, CompletionBody, GenerationBody
 
 # OpenAI's default for plain completions; a chat may fill the context.
 COMPLETION_MAX_TOKENS = 16
@@ -41,8 +43,19 @@ _SAME_NAMES = (
     "mirostat_tau",
     "mirostat_eta",
     "min_tokens",
+    "n",
+    "best_of",
+    "prompt_logprobs",
 )
-_LISTS = ("stop", "stop_token_ids", "dry_sequence_breakers", "allowed_token_ids", "bad_words")
+_LISTS = (
+    "stop",
+    "stop_token_ids",
+    "dry_sequence_breakers",
+    "allowed_token_ids",
+    "bad_words",
+    "forbidden_first_texts",
+    "control_texts",
+)
 _WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
 
 
@@ -50,17 +63,40 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
     """What ``body`` asks for, over ``defaults``. Raises InvalidRequest naming the field."""
     asked: dict[str, Any] = {name: getattr(body, name) for name in _SAME_NAMES}
     asked["max_tokens"] = max_tokens
+    asked["constraint"] = constraint_of(body)
     # Clients of vLLM and llama.cpp write -1 for "all".
     asked["top_k"] = 0 if body.top_k == -1 else body.top_k
     for name in _LISTS:
         value = getattr(body, name)
         asked[name] = None if value is None else tuple(value)
     asked["logit_bias"] = None if body.logit_bias is None else _by_token_id(body.logit_bias)
+    if body.completion_boundary is not None:
+        asked["completion_boundary"] = boundary_from_mapping(body.completion_boundary)
     asked = {name: value for name, value in asked.items() if value is not None}
     for name in _WINDOWS:
         if (value := getattr(body, name)) is not None:
             asked[name] = None if value == -1 else value
+    if body.stream and body.prompt_logprobs is not None:
+        raise InvalidRequest("cannot be streamed; leave stream out", param="prompt_logprobs")
     return replace(defaults, **asked)
+
+
+def chat_sampling(body: ChatCompletionBody, defaults: SamplingParams) -> SamplingParams:
+    """``sampling_params`` and what is a chat's own. Raises InvalidRequest naming the field."""
+    max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    if max_tokens == 0:
+        raise InvalidRequest("must be at least 1: a chat without an answer is none", param="max_tokens")
+    if body.top_logprobs and not body.logprobs:
+        raise InvalidRequest("is allowed only together with logprobs=true", param="top_logprobs")
+    sampling = sampling_params(body, max_tokens, defaults)
+    return replace(sampling, logprobs=body.top_logprobs or 0) if body.logprobs else sampling
+
+
+def completion_sampling(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
+    """``sampling_params`` and what is a plain completion's own. Raises InvalidRequest naming the field."""
+    max_tokens = body.max_tokens if body.max_tokens is not None else COMPLETION_MAX_TOKENS
+    sampling = sampling_params(body, max_tokens, defaults)
+    return replace(sampling, logprobs=body.logprobs, echo=bool(body.echo))
 
 
 def _by_token_id(biases: Mapping[str, float]) -> dict[int, float]:
