@@ -9,7 +9,7 @@ namespace {
 #if defined(FERRUM_ISA_AVX512)
 inline constexpr int kMostQueries = 8;
 #else
-inline constexpr int kMostQueries = 4;
+inline constexpr int kMostQueries = 6;
 #endif
 
 // How a block of one head is stored (kernel_table.h): the type of a value, and the tokens' scales if it has any.
@@ -31,7 +31,7 @@ inline constexpr int kVectors = 2 * (Queries <= kMostQueries / 2 ? 2 : 1);
 // score[query][t] = sum over d of q[d] * K[d][t], times the scale of key t where keys have scales, for the 32 keys of
 // each of ``Blocks`` neighbouring blocks.
 template <typename Block, int Queries, int Blocks>
-void block_scores(const float* q, int head_width, const uint8_t* const* blocks, bool asks_ahead, float* scores) {
+__attribute__((noinline)) void block_scores(const float* q, int head_width, const uint8_t* const* blocks, bool asks_ahead, float* scores) {
   const typename Block::Value* keys[Blocks];
   for (int b = 0; b < Blocks; ++b) keys[b] = reinterpret_cast<const typename Block::Value*>(blocks[b]);
   constexpr int vectors = kVectors<Queries> / Blocks < kGroup / kWidth ? kVectors<Queries> / Blocks : kGroup / kWidth;
@@ -121,7 +121,7 @@ FERRUM_INLINE int add_values(const float* p, int head_width, const uint8_t* cons
 }
 
 template <typename Block, int Queries>
-void piece_values(const float* p, int head_width, const uint8_t* const* blocks, int num_ahead, int begin, int end,
+__attribute__((noinline)) void piece_values(const float* p, int head_width, const uint8_t* const* blocks, int num_ahead, int begin, int end,
                   float* output) {
   constexpr int vectors = kVectors<Queries>;
   int line = 0, d = 0;
@@ -149,7 +149,9 @@ void piece_values(const float* p, int head_width, const uint8_t* const* blocks, 
     case 1: call<Block, 1> FERRUM_ARGUMENTS; break;  \
     case 2: call<Block, 2> FERRUM_ARGUMENTS; break;  \
     case 3: call<Block, 3> FERRUM_ARGUMENTS; break;  \
-    default: call<Block, 4> FERRUM_ARGUMENTS; break; \
+    case 4: call<Block, 4> FERRUM_ARGUMENTS; break;  \
+    case 5: call<Block, 5> FERRUM_ARGUMENTS; break;  \
+    default: call<Block, 6> FERRUM_ARGUMENTS; break; \
   }
 #endif
 
@@ -205,7 +207,7 @@ FERRUM_INLINE void softmax(float* scores, int keys, KeyRange range, float* maxim
   const Lanes shift = l_set(-*maximum);
   Lanes total = l_set(0.0f);
   for (int t = 0; t < keys; t += kLanes) {
-    const Lanes p = l_exp(l_add(l_load(scores + t), shift));
+    const Lanes p = l_exp_of_not_positive(l_add(l_load(scores + t), shift));
     l_store(scores + t, p);
     total = l_add(total, p);
   }
@@ -286,19 +288,27 @@ bool attention_piece(const AttentionQueries& queries, KvType type, const uint8_t
 }
 
 void attention_merge(const AttentionState& piece, int count, int head_width, const AttentionState& running) {
-  for (int i = 0; i < count; ++i) {
-    if (piece.maximum[i] == -__builtin_inff()) continue;  // no visible key for this query
-    const float next = running.maximum[i] > piece.maximum[i] ? running.maximum[i] : piece.maximum[i];
-    float exponent[kLanes] = {running.maximum[i] - next, piece.maximum[i] - next};
-    l_store(exponent, l_exp(l_load(exponent)));
-    const Vector a = v_set(exponent[0]);
-    const Vector b = v_set(exponent[1]);
-    running.sum[i] = __builtin_fmaf(running.sum[i], exponent[0], piece.sum[i] * exponent[1]);
-    running.maximum[i] = next;
-    float* output = running.output + size_t(i) * head_width;
-    const float* add = piece.output + size_t(i) * head_width;
-    for (int d = 0; d < head_width; d += kWidth)
-      v_store(output + d, v_fma(v_load(output + d), a, v_mul(v_load(add + d), b)));
+  constexpr int kBatch = kLanes / 2;  // queries whose two exponents fill the lanes
+  for (int start = 0; start < count; start += kBatch) {
+    const int end = start + kBatch < count ? start + kBatch : count;
+    float factors[kLanes] = {};
+    for (int i = start; i < end; ++i) {
+      const float next = running.maximum[i] > piece.maximum[i] ? running.maximum[i] : piece.maximum[i];
+      factors[i - start] = running.maximum[i] - next;
+      factors[kBatch + i - start] = piece.maximum[i] - next;
+    }
+    l_store(factors, l_exp_of_not_positive(l_load(factors)));
+    for (int i = start; i < end; ++i) {
+      if (piece.maximum[i] == -__builtin_inff()) continue;  // no visible key for this query
+      const float kept = factors[i - start], added = factors[kBatch + i - start];
+      running.sum[i] = __builtin_fmaf(running.sum[i], kept, piece.sum[i] * added);
+      if (piece.maximum[i] > running.maximum[i]) running.maximum[i] = piece.maximum[i];
+      const Vector a = v_set(kept), b = v_set(added);
+      float* output = running.output + size_t(i) * head_width;
+      const float* add = piece.output + size_t(i) * head_width;
+      for (int d = 0; d < head_width; d += kWidth)
+        v_store(output + d, v_fma(v_load(output + d), a, v_mul(v_load(add + d), b)));
+    }
   }
 }
 

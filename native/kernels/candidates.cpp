@@ -7,7 +7,6 @@
 namespace ferrum::FERRUM_ISA {
 namespace {
 
-constexpr double kBitsPerNat = 1.44269504088896340736;
 // Shorter runs are sorted.
 constexpr int kShortRun = 24;
 
@@ -78,16 +77,15 @@ struct Levels {
   int count[3];
   double sum[3];
 };
-constexpr float kLevels[3] = {0x1p-4f, 0x1p-8f, 0x1p-14f};
 
-Levels measure_levels(const float* weights, int vocabulary) {
+Levels measure_levels(const float* weights, int vocabulary, const float (&bounds)[3]) {
   Levels levels{};
   DoubleSums sums[3] = {d_zero(), d_zero(), d_zero()};
   int i = 0;
   for (; i + kWidth <= vocabulary; i += kWidth) {
     const Vector weight = v_load(weights + i);
     for (int level = 0; level < 3; ++level) {
-      const Vector bound = v_set(kLevels[level]);
+      const Vector bound = v_set(bounds[level]);
       levels.count[level] += __builtin_popcount(v_mask_not_less(weight, bound));
       sums[level] = d_add(sums[level], v_keep_not_less(weight, weight, bound));
     }
@@ -95,41 +93,113 @@ Levels measure_levels(const float* weights, int vocabulary) {
   for (int level = 0; level < 3; ++level) levels.sum[level] = d_total(sums[level]);
   for (; i < vocabulary; ++i)
     for (int level = 0; level < 3; ++level)
-      if (weights[i] >= kLevels[level]) {
+      if (weights[i] >= bounds[level]) {
         ++levels.count[level];
         levels.sum[level] += double(weights[i]);
       }
   return levels;
 }
 
-}  // namespace
+constexpr float kFirstBounds[3] = {0x1p-4f, 0x1p-8f, 0x1p-14f};
+// So many candidates are looked at one by one sooner than their row is looked at again.
+constexpr int kFew = 8192;
 
-int collect(const float* weights, int vocabulary, float least, Candidate* out) {
+// Tokens that weigh at least the float32 with the bits ``low`` and less than that with the bits ``high``: among them the
+// heaviest reach a sum. Positive floats are in the order of their bits.
+struct Bracket {
+  uint32_t low, high;
+  int count;     // inside
+  double above;  // what heavier ones weigh
+};
+
+FERRUM_INLINE float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+FERRUM_INLINE uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return bits;
+}
+
+// The heaviest of the bracket reach ``wanted``; narrows it where it holds more than a few.
+Bracket narrow(const float* weights, int vocabulary, double wanted, Bracket bracket) {
+  float bounds[3] = {kFirstBounds[0], kFirstBounds[1], kFirstBounds[2]};
+  int num_above = 0, num_reaching = num_above + bracket.count;
+  bool is_first = true;
+  while (bracket.count > kFew && bracket.high - bracket.low > 1) {
+    if (!is_first)
+      for (uint32_t i = 0; i < 3; ++i)
+        bounds[i] = float_of(bracket.high - uint32_t(uint64_t(bracket.high - bracket.low) * (i + 1) / 4));
+    is_first = false;
+    const Levels levels = measure_levels(weights, vocabulary, bounds);
+    int level = 0;
+    while (level < 3 && levels.sum[level] < wanted) ++level;
+    if (level < 3) {
+      bracket.low = bits_of(bounds[level]);
+      num_reaching = levels.count[level];
+    }
+    if (level > 0) {
+      bracket.high = bits_of(bounds[level - 1]);
+      num_above = levels.count[level - 1];
+      bracket.above = levels.sum[level - 1];
+    }
+    bracket.count = num_reaching - num_above;
+  }
+  return bracket;
+}
+
+int collect_between(const float* weights, int vocabulary, float least, float bound, Candidate* out) {
+  const Vector low = v_set(least), high = v_set(bound);
   int count = 0;
   int i = 0;
-  const Vector bound = v_set(least);
-  for (; i + kWidth <= vocabulary; i += kWidth)
-    for (uint32_t lanes = v_mask_not_less(v_load(weights + i), bound); lanes != 0; lanes &= lanes - 1) {
+  for (; i + kWidth <= vocabulary; i += kWidth) {
+    const Vector weight = v_load(weights + i);
+    for (uint32_t lanes = v_mask_not_less(weight, low) & ~v_mask_not_less(weight, high); lanes != 0;
+         lanes &= lanes - 1) {
       const int id = i + __builtin_ctz(lanes);
       out[count++] = candidate(weights[id], id);
     }
+  }
   for (; i < vocabulary; ++i)
-    if (weights[i] >= least) out[count++] = candidate(weights[i], i);
+    if (weights[i] >= least && weights[i] < bound) out[count++] = candidate(weights[i], i);
   return count;
 }
 
-int collect_heaviest(const float* weights, int vocabulary, int count, Candidate* out) {
-  const Levels levels = measure_levels(weights, vocabulary);
-  int level = 0;
-  while (level < 3 && levels.count[level] < count) ++level;
-  return collect(weights, vocabulary, level < 3 ? kLevels[level] : kLeastWeight, out);
+// Sums are multiples of 2^-32: exceeding one is reaching the next.
+FERRUM_INLINE double next_sum(double threshold) { return (__builtin_floor(threshold * 0x1p32) + 1.0) * 0x1p-32; }
+
+FERRUM_INLINE Bracket whole_row(int vocabulary) { return {0x2f800000u, 0x3f800001u, vocabulary, 0.0}; }  // 2^-32 to 1
+
+}  // namespace
+
+int collect(const float* weights, int vocabulary, float least, Candidate* out) {
+  return collect_between(weights, vocabulary, least, __builtin_inff(), out);
 }
 
-int collect_weighing(const float* weights, int vocabulary, double wanted, Candidate* out) {
-  const Levels levels = measure_levels(weights, vocabulary);
+int collect_heaviest(const float* weights, int vocabulary, int count, Candidate* out) {
+  const Levels levels = measure_levels(weights, vocabulary, kFirstBounds);
   int level = 0;
-  while (level < 3 && levels.sum[level] < wanted) ++level;
-  return collect(weights, vocabulary, level < 3 ? kLevels[level] : kLeastWeight, out);
+  while (level < 3 && levels.count[level] < count) ++level;
+  return collect(weights, vocabulary, level < 3 ? kFirstBounds[level] : kLeastWeight, out);
+}
+
+Candidate draw_from_nucleus(const float* weights, int vocabulary, double total, double share, double draw,
+                            Candidate* out) {
+  const auto reach_in = [&](const Bracket& bracket, double wanted) {
+    const int count = collect_between(weights, vocabulary, float_of(bracket.low), float_of(bracket.high), out);
+    return keep_weighing(out, count, wanted - bracket.above);
+  };
+  const Bracket nucleus = narrow(weights, vocabulary, share * total, whole_row(vocabulary));
+  const double sum = nucleus.above + reach_in(nucleus, share * total).sum;
+  const double wanted = next_sum(draw * sum);
+  const Bracket drawn = wanted <= nucleus.above ? narrow(weights, vocabulary, wanted, whole_row(vocabulary)) : nucleus;
+  return out[reach_in(drawn, wanted).count - 1];
+}
+
+Candidate draw_by_weight(Candidate* candidates, int count, double threshold) {
+  return candidates[keep_weighing(candidates, count, next_sum(threshold)).count - 1];
 }
 
 double sum_of(const Candidate* candidates, int count) {
@@ -189,17 +259,17 @@ int drop_top_choices(Candidate* candidates, int count, double least) {
   return kept;
 }
 
-int keep_unsurprising(Candidate* candidates, int count, double total, double most_bits) {
-  Candidate heaviest = 0;
-  for (int i = 0; i < count; ++i) heaviest = candidates[i] > heaviest ? candidates[i] : heaviest;
+int keep_from(Candidate* candidates, int count, float least) {
   int kept = 0;
+  Candidate heaviest = 0;
   for (int i = 0; i < count; ++i) {
     const Candidate each = candidates[i];
-    if (each == heaviest || surprise(total, weight_of(each)) <= most_bits) candidates[kept++] = each;
+    heaviest = each > heaviest ? each : heaviest;
+    if (weight_of(each) >= least) candidates[kept++] = each;
   }
-  return kept;
+  if (kept > 0) return kept;
+  candidates[0] = heaviest;
+  return 1;
 }
-
-double surprise(double total, float weight) { return natural_log(total / double(weight)) * kBitsPerNat; }
 
 }  // namespace ferrum::FERRUM_ISA

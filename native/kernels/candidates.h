@@ -34,8 +34,6 @@ struct Run {
 int collect(const float* weights, int vocabulary, float least, Candidate* out);
 // The ``count`` heaviest of a row, or more of them: in any order, but all that are heavier than any left out.
 int collect_heaviest(const float* weights, int vocabulary, int count, Candidate* out);
-// The same for the heaviest that together weigh ``wanted``, which is at most what all weigh.
-int collect_weighing(const float* weights, int vocabulary, double wanted, Candidate* out);
 
 double sum_of(const Candidate* candidates, int count);
 // Moves the ``keep`` heaviest to the front.
@@ -47,10 +45,14 @@ Run keep_weighing(Candidate* candidates, int count, double wanted);
 Run keep_typical(Candidate* candidates, int count, double total, double wanted, const float* weights);
 // Of those that weigh at least ``least``, if there are two or more, only the last stays.
 int drop_top_choices(Candidate* candidates, int count, double least);
-// Those whose surprise is at most ``most_bits`` and the heaviest, to the front.
-int keep_unsurprising(Candidate* candidates, int count, double total, double most_bits);
+// Those that weigh at least ``least``, to the front; the heaviest if none does.
+int keep_from(Candidate* candidates, int count, float least);
 
-// The surprise in bits of a token with that weight.
-double surprise(double total, float weight);
+// One token drawn from the shortest run of heaviest ones of a row that has ``share`` of the ``total`` of all, as
+// keep_weighing would find it; but no candidate is made of the many that are certainly inside or outside.
+Candidate draw_from_nucleus(const float* weights, int vocabulary, double total, double share, double draw,
+                            Candidate* out);
+// The first, heaviest first, with which the sum of weights exceeds ``threshold``.
+Candidate draw_by_weight(Candidate* candidates, int count, double threshold);
 
 }  // namespace ferrum::FERRUM_ISA

@@ -96,19 +96,19 @@ FERRUM_INLINE int32_t four_bytes(const int8_t* p) {
 template <WeightLayout L>
 inline constexpr bool kDotsNeedOffset = L.offset != 0;
 
-template <WeightLayout L, int Quad, int End, int Rows, int Tiles>
-FERRUM_INLINE void add_dots(const uint8_t* codes, size_t tile_bytes, const int8_t* x, size_t x_stride,
+template <WeightLayout L, int Quad, int End, int Rows, int Vectors>
+FERRUM_INLINE void add_dots(const uint8_t* codes, size_t vector_bytes, const int8_t* x, size_t x_stride,
                             IntVector (*dot)[Rows]) {
-  Codes w[Tiles];
+  Codes w[Vectors];
 #pragma GCC unroll 2
-  for (int t = 0; t < Tiles; ++t) w[t] = quad_codes<L, Quad>(codes + t * tile_bytes);
+  for (int v = 0; v < Vectors; ++v) w[v] = quad_codes<L, Quad>(codes + v * vector_bytes);
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r) {
     const __m512i a = _mm512_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad));
 #pragma GCC unroll 2
-    for (int t = 0; t < Tiles; ++t) dot[t][r] = _mm512_dpbusd_epi32(dot[t][r], w[t], a);
+    for (int v = 0; v < Vectors; ++v) dot[v][r] = _mm512_dpbusd_epi32(dot[v][r], w[v], a);
   }
-  if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, Rows, Tiles>(codes, tile_bytes, x, x_stride, dot);
+  if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, Rows, Vectors>(codes, vector_bytes, x, x_stride, dot);
 }
 
 #elif defined(FERRUM_ISA_AVX2)
@@ -116,45 +116,69 @@ FERRUM_INLINE void add_dots(const uint8_t* codes, size_t tile_bytes, const int8_
 template <WeightLayout L>
 inline constexpr bool kDotsNeedOffset = L.offset != 0 && L.low_bits != 8;
 
+// Ends a sum here: compilers rebuild long integer sums as trees, whose many leaves do not fit the registers.
+FERRUM_INLINE void keep_running(__m256i& sum) { asm("" : "+x"(sum)); }
+
 // Sums of products of two inputs are kept in 16 bits over as many quads as surely fit:
 // 15 * 127 * 2 * 8 = 30,480; 31 * 127 * 2 * 4 = 31,496; 63 * 127 * 2 * 2 = 32,004.
 template <WeightLayout L>
 inline constexpr int kQuadsIn16Bits = L.low_bits + L.high_bits <= 4 ? 8 : (L.low_bits + L.high_bits == 5 ? 4 : 2);
 
-template <WeightLayout L, int Quad, int End, int R>
-FERRUM_INLINE void add_pairs(const uint8_t* codes, const int8_t* x, size_t x_stride, __m256i* pairs) {
-  const Codes w = quad_codes<L, Quad>(codes);
+template <WeightLayout L, int Quad, int End, int Rows, int Vectors>
+FERRUM_INLINE void add_pairs(const uint8_t* codes, size_t vector_bytes, const int8_t* x, size_t x_stride,
+                             __m256i (*pairs)[Rows]) {
+  Codes w[Vectors];
+#pragma GCC unroll 2
+  for (int v = 0; v < Vectors; ++v) w[v] = quad_codes<L, Quad>(codes + v * vector_bytes);
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
+  for (int r = 0; r < Rows; ++r) {
     const __m256i a = _mm256_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad));
-    pairs[r] = _mm256_add_epi16(pairs[r], _mm256_maddubs_epi16(w, a));
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) {
+      pairs[v][r] = _mm256_add_epi16(pairs[v][r], _mm256_maddubs_epi16(w[v], a));
+      keep_running(pairs[v][r]);
+    }
   }
-  if constexpr (Quad + 1 < End) add_pairs<L, Quad + 1, End, R>(codes, x, x_stride, pairs);
+  if constexpr (Quad + 1 < End) add_pairs<L, Quad + 1, End, Rows, Vectors>(codes, vector_bytes, x, x_stride, pairs);
 }
 
-template <WeightLayout L, int Quad, int End, int R>
-FERRUM_INLINE void add_row_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
+template <WeightLayout L, int Quad, int End, int Rows, int Vectors>
+FERRUM_INLINE void add_dots(const uint8_t* codes, size_t vector_bytes, const int8_t* x, size_t x_stride,
+                            IntVector (*dot)[Rows]) {
   const __m256i ones = _mm256_set1_epi16(1);
   if constexpr (L.low_bits == 8) {
     // 8-bit codes do not fit the unsigned operand: |w| * (a with w's sign), 128 * 127 * 2 = 32,512 at most.
-    const __m256i w = _mm256_xor_si256(quad_codes<L, Quad>(codes), _mm256_set1_epi8(char(0x80)));
-    const __m256i magnitude = _mm256_abs_epi8(w);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const __m256i a = _mm256_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad));
-      const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(a, w));
-      dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs, ones));
+    __m256i w[Vectors], magnitude[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) {
+      w[v] = _mm256_xor_si256(quad_codes<L, Quad>(codes + v * vector_bytes), _mm256_set1_epi8(char(0x80)));
+      magnitude[v] = _mm256_abs_epi8(w[v]);
     }
-    if constexpr (Quad + 1 < End) add_row_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+      const __m256i a = _mm256_set1_epi32(four_bytes(x + r * x_stride + 4 * Quad));
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v) {
+        const __m256i pairs = _mm256_maddubs_epi16(magnitude[v], _mm256_sign_epi8(a, w[v]));
+        dot[v][r] = _mm256_add_epi32(dot[v][r], _mm256_madd_epi16(pairs, ones));
+        keep_running(dot[v][r]);
+      }
+    }
+    if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, Rows, Vectors>(codes, vector_bytes, x, x_stride, dot);
   } else {
     constexpr int stop = Quad + kQuadsIn16Bits<L> < End ? Quad + kQuadsIn16Bits<L> : End;
-    __m256i pairs[R];
+    __m256i pairs[Vectors][Rows];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v)
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) pairs[r] = _mm256_setzero_si256();
-    add_pairs<L, Quad, stop, R>(codes, x, x_stride, pairs);
+      for (int r = 0; r < Rows; ++r) pairs[v][r] = _mm256_setzero_si256();
+    add_pairs<L, Quad, stop, Rows, Vectors>(codes, vector_bytes, x, x_stride, pairs);
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v)
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs[r], ones));
-    if constexpr (stop < End) add_row_dots<L, stop, End, R>(codes, x, x_stride, dot);
+      for (int r = 0; r < Rows; ++r)
+        dot[v][r] = _mm256_add_epi32(dot[v][r], _mm256_madd_epi16(pairs[v][r], ones));
+    if constexpr (stop < End) add_dots<L, stop, End, Rows, Vectors>(codes, vector_bytes, x, x_stride, dot);
   }
 }
 
@@ -163,26 +187,21 @@ FERRUM_INLINE void add_row_dots(const uint8_t* codes, const int8_t* x, size_t x_
 template <WeightLayout L>
 inline constexpr bool kDotsNeedOffset = L.offset != 0;
 
-template <WeightLayout L, int Quad, int End, int R>
-FERRUM_INLINE void add_row_dots(const uint8_t* codes, const int8_t* x, size_t x_stride, IntVector* dot) {
-  const Codes w = quad_codes<L, Quad>(codes);
-  for (int r = 0; r < R; ++r) {
-    const int8_t* a = x + r * x_stride + 4 * Quad;
-    for (int c = 0; c < 16; ++c)
-      dot[r].lane[c] +=
-          w.byte[4 * c] * a[0] + w.byte[4 * c + 1] * a[1] + w.byte[4 * c + 2] * a[2] + w.byte[4 * c + 3] * a[3];
-  }
-  if constexpr (Quad + 1 < End) add_row_dots<L, Quad + 1, End, R>(codes, x, x_stride, dot);
-}
-
-#endif
-
-#if !defined(FERRUM_ISA_AVX512)
-template <WeightLayout L, int Quad, int End, int Rows, int Tiles>
-FERRUM_INLINE void add_dots(const uint8_t* codes, size_t tile_bytes, const int8_t* x, size_t x_stride,
+template <WeightLayout L, int Quad, int End, int Rows, int Vectors>
+FERRUM_INLINE void add_dots(const uint8_t* codes, size_t vector_bytes, const int8_t* x, size_t x_stride,
                             IntVector (*dot)[Rows]) {
-  for (int t = 0; t < Tiles; ++t) add_row_dots<L, Quad, End, Rows>(codes + t * tile_bytes, x, x_stride, dot[t]);
+  for (int v = 0; v < Vectors; ++v) {
+    const Codes w = quad_codes<L, Quad>(codes + v * vector_bytes);
+    for (int r = 0; r < Rows; ++r) {
+      const int8_t* a = x + r * x_stride + 4 * Quad;
+      for (int c = 0; c < 16; ++c)
+        dot[v][r].lane[c] +=
+            w.byte[4 * c] * a[0] + w.byte[4 * c + 1] * a[1] + w.byte[4 * c + 2] * a[2] + w.byte[4 * c + 3] * a[3];
+    }
+  }
+  if constexpr (Quad + 1 < End) add_dots<L, Quad + 1, End, Rows, Vectors>(codes, vector_bytes, x, x_stride, dot);
 }
+
 #endif
 
 // ---- scales -------------------------------------------------------------------------------------------------------
@@ -242,39 +261,42 @@ struct RowPointers {
   size_t sums_stride;
 };
 
-// One or two neighbouring tiles: with two, each activation that is loaded serves twice.
+// One or two neighbouring tiles.
 struct TilePointers {
   const uint8_t* codes;
   const uint8_t* scales;
   size_t tile_bytes;
 };
 
-template <WeightLayout L, int FirstQuad, int EndQuad, int Rows, int Tiles>
-FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, int column, const RowPointers& x,
-                                    Vector (*acc)[Rows]) {
-  IntVector dot[Tiles][Rows];
+// Vectors: of columns, side by side in a tile (AVX2), then in its neighbour. Each activation that is loaded serves all.
+template <WeightLayout L, int FirstQuad, int EndQuad, int Rows, int Vectors>
+FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, const RowPointers& x, Vector (*acc)[Rows]) {
+  static_assert(kParts == 1 || Vectors == kParts);
+  const size_t vector_bytes = kParts == 1 ? w.tile_bytes : 4 * kWidth;
+  IntVector dot[Vectors][Rows];
 #pragma GCC unroll 2
-  for (int t = 0; t < Tiles; ++t) {
+  for (int v = 0; v < Vectors; ++v) {
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
       if constexpr (kDotsNeedOffset<L>) {
-        dot[t][r] = i_set(-L.offset * x.sums[r * x.sums_stride + g]);
+        dot[v][r] = i_set(-L.offset * x.sums[r * x.sums_stride + g]);
       } else {
-        dot[t][r] = i_set(0);
+        dot[v][r] = i_set(0);
       }
     }
   }
-  add_dots<L, FirstQuad, EndQuad, Rows, Tiles>(w.codes, w.tile_bytes, x.codes + size_t(g32) * kGroup, x.codes_stride,
-                                               dot);
+  add_dots<L, FirstQuad, EndQuad, Rows, Vectors>(w.codes, vector_bytes, x.codes + size_t(g32) * kGroup, x.codes_stride,
+                                                 dot);
 #pragma GCC unroll 2
-  for (int t = 0; t < Tiles; ++t) {
-    const GroupScales scales = load_scales<L>(w.scales + t * w.tile_bytes, g, column);
+  for (int v = 0; v < Vectors; ++v) {
+    const int tile = v / kParts, column = v % kParts * kWidth;
+    const GroupScales scales = load_scales<L>(w.scales + tile * w.tile_bytes, g, column);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
       const Vector scale = v_mul(scales.scale, v_set(x.scales[r * x.scales_stride + g32]));
-      acc[t][r] = v_fma(v_from_int(dot[t][r]), scale, acc[t][r]);
+      acc[v][r] = v_fma(v_from_int(dot[v][r]), scale, acc[v][r]);
       if constexpr (L.has_minimum)
-        acc[t][r] = v_fma(scales.minimum, v_set(x.scaled_sums[r * x.sums_stride + g]), acc[t][r]);
+        acc[v][r] = v_fma(scales.minimum, v_set(x.scaled_sums[r * x.sums_stride + g]), acc[v][r]);
     }
   }
 }
@@ -298,31 +320,30 @@ struct SpreadPrefetch {
 };
 
 template <WeightLayout L, int Rows, int Tiles>
-void register_tile(TilePointers w, int groups32, int column, const Prefetch& ahead, const Prefetch& scales_ahead,
+void register_tile(TilePointers w, int groups32, const Prefetch& ahead, const Prefetch& scales_ahead,
                    const RowPointers& x, float* out, size_t out_stride, const float* bias) {
-  Vector acc[Tiles][Rows];
+  constexpr int Vectors = Tiles * kParts;
+  Vector acc[Vectors][Rows];
 #pragma GCC unroll 2
-  for (int t = 0; t < Tiles; ++t)
+  for (int v = 0; v < Vectors; ++v)
 #pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) acc[t][r] = v_zero();
+    for (int r = 0; r < Rows; ++r) acc[v][r] = v_zero();
   SpreadPrefetch next(ahead, groups32), next_scales(scales_ahead, groups32);
-  w.codes += 4 * column;
   for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
     next.ask<Rows == 1 && Tiles == 1 ? 3 : 2>();
     next_scales.ask<2>();
     if constexpr (L.group == 32) {
-      accumulate_group<L, 0, 8, Rows, Tiles>(w, g32, g32, column, x, acc);
+      accumulate_group<L, 0, 8, Rows, Vectors>(w, g32, g32, x, acc);
     } else {
-      accumulate_group<L, 0, 4, Rows, Tiles>(w, 2 * g32, g32, column, x, acc);
-      accumulate_group<L, 4, 8, Rows, Tiles>(w, 2 * g32 + 1, g32, column, x, acc);
+      accumulate_group<L, 0, 4, Rows, Vectors>(w, 2 * g32, g32, x, acc);
+      accumulate_group<L, 4, 8, Rows, Vectors>(w, 2 * g32 + 1, g32, x, acc);
     }
   }
 #pragma GCC unroll 2
-  for (int t = 0; t < Tiles; ++t) {
-    const int start = t * kTileColumns + column;
+  for (int v = 0; v < Vectors; ++v) {
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
-      v_store(out + r * out_stride + start, bias ? v_add(acc[t][r], v_load(bias + start)) : acc[t][r]);
+      v_store(out + r * out_stride + v * kWidth, bias ? v_add(acc[v][r], v_load(bias + v * kWidth)) : acc[v][r]);
   }
 }
 
@@ -344,14 +365,14 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
   constexpr bool by32 = L.group == 32;
   const int groups32 = (weight.columns + kGroup - 1) / kGroup;
   const size_t run_bytes = Tiles * w.tile_bytes;
-  const int row_blocks = (row_end - row_begin + kMostRows - 1) / kMostRows * (kTileColumns / kWidth);
+  const int row_blocks = (row_end - row_begin + kMostRows - 1) / kMostRows;
   // A lone row reads the codes of a long tile front to back; all others come back to its beginning, or read two at once.
   const bool in_order = Tiles == 1 && row_blocks == 1 && run_bytes > kMostPrefetchDistance;
   Prefetch ahead{w.codes + (in_order ? kMostPrefetchDistance : run_bytes), run_bytes / row_blocks};
   const Prefetch scales_ahead{w.scales + w.tile_bytes, in_order ? w.tile_bytes - weight.scales_offset : 0};
   for (int row = row_begin; row < row_end;) {
     const int left = row_end - row;
-    const int rows = left >= kMostRows ? kMostRows : (left >= 4 ? 4 : (left >= 2 ? 2 : 1));
+    const int rows = left >= kMostRows ? kMostRows : (kMostRows > 4 && left >= 4 ? 4 : (left >= 2 ? 2 : 1));
     const RowPointers pointers{
         x.codes + size_t(row) * x.padded,
         x.scales + size_t(row) * x.groups,
@@ -362,23 +383,20 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
         size_t(x.groups) * (by32 ? 1 : 2),
     };
     float* target = out + size_t(row) * out_stride;
-    for (int column = 0; column < kTileColumns; column += kWidth) {
-      switch (rows) {
-        case 1:
-          register_tile<L, 1, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias);
-          break;
-        case 2:
-          register_tile<L, 2, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias);
-          break;
-        case 4:
-          register_tile<L, 4, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride, bias);
-          break;
-        default:
-          register_tile<L, kMostRows, Tiles>(w, groups32, column, ahead, scales_ahead, pointers, target, out_stride,
-                                             bias);
-      }
-      ahead.at += ahead.bytes;
+    switch (rows) {
+      case 1:
+        register_tile<L, 1, Tiles>(w, groups32, ahead, scales_ahead, pointers, target, out_stride, bias);
+        break;
+      case 2:
+        register_tile<L, 2, Tiles>(w, groups32, ahead, scales_ahead, pointers, target, out_stride, bias);
+        break;
+      case 4:
+        register_tile<L, 4, Tiles>(w, groups32, ahead, scales_ahead, pointers, target, out_stride, bias);
+        break;
+      default:
+        register_tile<L, kMostRows, Tiles>(w, groups32, ahead, scales_ahead, pointers, target, out_stride, bias);
     }
+    ahead.at += ahead.bytes;
     row += rows;
   }
 }

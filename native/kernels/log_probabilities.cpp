@@ -49,7 +49,7 @@ double log_of_weights(const float* row, int count, float largest) {
     for (int i = run; i < end; i += kLanes) {
       Lanes x = load_lanes(row, i, count);
       for (int part = 0; part < kParts; ++part) x.part[part] = v_sub(x.part[part], top.part[part]);
-      sum = l_add(sum, l_exp(x));
+      sum = l_add(sum, l_exp_of_not_positive(x));
     }
     total += double(l_fold_add(sum));
   }

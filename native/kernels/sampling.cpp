@@ -3,12 +3,15 @@
 #include "candidates.h"
 #include "kernel_table.h"
 #include "logit_rules.h"
+#include "natural_log.h"
 #include "philox.h"
 #include "token_weights.h"
 #include "vector.h"
 
 namespace ferrum::FERRUM_ISA {
 namespace {
+
+constexpr double kNatsPerBit = 0.69314718055994531;
 
 struct RowRange {
   float largest;
@@ -39,6 +42,23 @@ RowRange range_of(const float* logits, int count) {
   return range;
 }
 
+// How many tokens the mask allows when they are the first ones, 0 when they are others: an output layer that is wider
+// than the vocabulary is then as good as one that is not.
+int allowed_prefix(const uint32_t* mask, int vocabulary) {
+  const int num_words = (vocabulary + 31) / 32;
+  int word = 0;
+  while (word < num_words && mask[word] == 0xffffffffu) ++word;
+  int count = 32 * word;
+  if (word < num_words) {
+    const int num_ones = __builtin_ctz(~mask[word]);
+    if (mask[word] >> num_ones != 0) return 0;
+    count += num_ones;
+  }
+  for (++word; word < num_words; ++word)
+    if (mask[word] != 0) return 0;
+  return count < vocabulary ? count : vocabulary;
+}
+
 int32_t first_equal(const float* logits, int count, float value) {
   int i = 0;
   while (i + 1 < count && logits[i] != value) ++i;
@@ -65,12 +85,14 @@ int32_t draw_by_id(const float* weights, int vocabulary, const double* block_sum
   return last;
 }
 
-// The first, heaviest first, with which the sum of weights exceeds ``threshold``, or the lightest.
-Candidate draw_by_weight(Candidate* candidates, int count, double threshold) {
-  // Sums are multiples of 2^-32: exceeding is reaching the next one.
-  const double next = (__builtin_floor(threshold * 0x1p32) + 1.0) * 0x1p-32;
-  return candidates[keep_weighing(candidates, count, next).count - 1];
+// Which weights are at most ``mu`` bits surprising among tokens that weigh ``total``: those from here on.
+float least_weight(double total, double mu) {
+  float lane[kWidth];
+  v_store(lane, v_exp(v_set(float(-mu * kNatsPerBit))));
+  return float(total * double(lane[0]));
 }
+
+double surprise(double total, float weight) { return natural_log(total / double(weight)) / kNatsPerBit; }
 
 // Top-k, typical-p, top-p, XTC and mirostat, in this order, then the draw. ``total`` is what all weights add up to.
 Choice choose_candidate(const SamplingRule& rule, int vocabulary, double total, const SamplingScratch& scratch) {
@@ -78,32 +100,31 @@ Choice choose_candidate(const SamplingRule& rule, int vocabulary, double total, 
   const TokenRules& rules = rule.rules != nullptr ? *rule.rules : no_rules;
   const float* weights = scratch.weights;
   Candidate* candidates = scratch.candidates;
-  const bool is_typical = rules.typical_p < 1.0f, is_nucleus = rule.top_p < 1.0f;
-  Run run;
+  const double share = double(rule.top_p), draw = uniform_draw(rule.seed, rule.position, DrawPurpose::token);
+  const bool is_typical = rules.typical_p < 1.0f, has_xtc = rules.xtc_probability > 0.0f;
+  const bool has_mirostat = rules.mirostat_tau > 0.0;
+  Run run{0, total};
   if (rule.top_k > 0) {
     run.count = collect_heaviest(weights, vocabulary, rule.top_k, candidates);
     run = keep_heaviest(candidates, run.count, rule.top_k);
+  } else if (rule.top_p < 1.0f && !is_typical && !has_xtc && !has_mirostat) {
+    return {id_of(draw_from_nucleus(weights, vocabulary, total, share, draw, candidates)), rules.mirostat_mu};
   } else {
-    run.sum = total;
-    run.count = is_nucleus && !is_typical
-                    ? collect_weighing(weights, vocabulary, double(rule.top_p) * total, candidates)
-                    : collect(weights, vocabulary, kLeastWeight, candidates);
+    run.count = collect(weights, vocabulary, kLeastWeight, candidates);
   }
   if (is_typical) run = keep_typical(candidates, run.count, run.sum, double(rules.typical_p) * run.sum, weights);
-  if (is_nucleus) run = keep_weighing(candidates, run.count, double(rule.top_p) * run.sum);
-  if (rules.xtc_probability > 0.0f &&
-      uniform_draw(rule.seed, rule.position, DrawPurpose::top_choices) < double(rules.xtc_probability)) {
+  if (rule.top_p < 1.0f) run = keep_weighing(candidates, run.count, share * run.sum);
+  if (has_xtc && uniform_draw(rule.seed, rule.position, DrawPurpose::top_choices) < double(rules.xtc_probability)) {
     run.count = drop_top_choices(candidates, run.count, double(rules.xtc_threshold) * run.sum);
     run.sum = sum_of(candidates, run.count);
   }
-  if (rules.mirostat_tau > 0.0) {
-    run.count = keep_unsurprising(candidates, run.count, run.sum, rules.mirostat_mu);
+  if (has_mirostat) {
+    run.count = keep_from(candidates, run.count, least_weight(run.sum, rules.mirostat_mu));
     run.sum = sum_of(candidates, run.count);
   }
-  const double threshold = uniform_draw(rule.seed, rule.position, DrawPurpose::token) * run.sum;
-  const Candidate chosen = draw_by_weight(candidates, run.count, threshold);
+  const Candidate chosen = draw_by_weight(candidates, run.count, draw * run.sum);
   Choice choice{id_of(chosen), rules.mirostat_mu};
-  if (rules.mirostat_tau > 0.0) {
+  if (has_mirostat) {
     const double error = surprise(run.sum, weight_of(chosen)) - rules.mirostat_tau;
     choice.mirostat_mu = rules.mirostat_mu - rules.mirostat_eta * error;
   }
@@ -119,14 +140,21 @@ bool has_candidates(const SamplingRule& rule) {
 }  // namespace
 
 Choice sample(const float* logits, int vocabulary, const SamplingRule& rule, const SamplingScratch& scratch) {
+  const TokenRules* rules = rule.rules;
+  const uint32_t* mask = rule.mask;
+  const int prefix = mask != nullptr && rules == nullptr ? allowed_prefix(mask, vocabulary) : 0;
+  if (prefix > 0) {
+    if (!range_of(logits + prefix, vocabulary - prefix).is_finite) return {kNoNumbers, 0.0};
+    vocabulary = prefix;
+    mask = nullptr;
+  }
   const RowRange range = range_of(logits, vocabulary);
   if (!range.is_finite) return {kNoNumbers, 0.0};
-  const TokenRules* rules = rule.rules;
   const Choice unchanged{0, rules != nullptr ? rules->mirostat_mu : 0.0};
   float largest = range.largest, temperature = rule.temperature;
-  if (rule.mask != nullptr || rules != nullptr) {
+  if (mask != nullptr || rules != nullptr) {
     float* adjusted = scratch.weights;  // which the weights replace, in the same places
-    copy_allowed(logits, vocabulary, rule.mask, adjusted);
+    copy_allowed(logits, vocabulary, mask, adjusted);
     if (rules != nullptr) adjust_logits(adjusted, vocabulary, *rules, scratch.candidates, scratch.lengths);
     logits = adjusted;
     largest = range_of(adjusted, vocabulary).largest;

@@ -368,9 +368,12 @@ FERRUM_INLINE double d_total(DoubleSums sums) {
 
 #endif
 
-// exp as docs/numerics.md defines it (polynomial: Cephes expf).
-FERRUM_INLINE Vector v_exp(Vector input) {
-  const Vector x = v_min(input, v_set(88.72283f));
+// exp as docs/numerics.md defines it (polynomial: Cephes expf) is fraction * 2^n.
+struct ExpParts {
+  Vector fraction;  // within [0.7, 1.5]
+  Vector n;
+};
+FERRUM_INLINE ExpParts exp_parts(Vector x) {
   const Vector n = v_round(v_mul(x, v_set(1.44269504f)));
   Vector r = v_fma(n, v_set(-0.693359375f), x);
   r = v_fma(n, v_set(2.12194440e-4f), r);
@@ -380,11 +383,22 @@ FERRUM_INLINE Vector v_exp(Vector input) {
   p = v_fma(p, r, v_set(4.1665795894e-2f));
   p = v_fma(p, r, v_set(1.6666665459e-1f));
   p = v_fma(p, r, v_set(5.0000001201e-1f));
-  const Vector y = v_add(v_fma(p, v_mul(r, r), r), v_set(1.0f));
-  const IntVector whole = v_to_int(n);
+  return {v_add(v_fma(p, v_mul(r, r), r), v_set(1.0f)), n};
+}
+inline constexpr float kLeastExponent = -87.33654f;  // below: +0
+
+FERRUM_INLINE Vector v_exp(Vector input) {
+  const ExpParts parts = exp_parts(v_min(input, v_set(88.72283f)));
+  const IntVector whole = v_to_int(parts.n);
   const IntVector first = i_half(whole);
-  const Vector scaled = v_mul(v_mul(y, v_power_of_two(first)), v_power_of_two(i_sub(whole, first)));
-  return v_keep_not_less(scaled, input, v_set(-87.33654f));
+  const Vector scaled = v_mul(v_mul(parts.fraction, v_power_of_two(first)), v_power_of_two(i_sub(whole, first)));
+  return v_keep_not_less(scaled, input, v_set(kLeastExponent));
+}
+
+// The same bits for x <= 0, in fewer steps: 2^n is a normal number there, and the only product that rounds is the last.
+FERRUM_INLINE Vector v_exp_of_not_positive(Vector x) {
+  const ExpParts parts = exp_parts(x);
+  return v_keep_not_less(v_mul(parts.fraction, v_power_of_two(v_to_int(parts.n))), x, v_set(kLeastExponent));
 }
 
 // 16 lanes, whatever the machine's width.
@@ -421,8 +435,8 @@ FERRUM_INLINE Lanes l_max(Lanes a, Lanes b) {
   FERRUM_EACH_PART a.part[i] = v_max(a.part[i], b.part[i]);
   return a;
 }
-FERRUM_INLINE Lanes l_exp(Lanes a) {
-  FERRUM_EACH_PART a.part[i] = v_exp(a.part[i]);
+FERRUM_INLINE Lanes l_exp_of_not_positive(Lanes a) {
+  FERRUM_EACH_PART a.part[i] = v_exp_of_not_positive(a.part[i]);
   return a;
 }
 FERRUM_INLINE Lanes l_from_half(const uint16_t* p) {

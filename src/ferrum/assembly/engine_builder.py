@@ -19,10 +19,11 @@ from ferrum.assembly.model_loaders import MODEL_LOADERS
 from ferrum.assembly.model_loading import LoadOptions, load_model
 from ferrum.assembly.model_sources import DefinedModel, ModelSources
 from ferrum.assembly.resource_authority import ResourceOverrides, compose_resources
-from ferrum.assembly.speculation import make_drafter, read_speculation
+from ferrum.assembly.speculation import make_drafter, read_speculation, require_room_for_drafts
 from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.recurrent_state import RecurrentStateManager
 from ferrum.core.config import EngineConfig
+from ferrum.core.drafting import Drafter
 from ferrum.core.errors import InvalidConfig, UnknownComponent
 from ferrum.core.events import Observer, Observers, StartUpPrepared
 from ferrum.core.ledger import LifecycleLedger
@@ -123,12 +124,15 @@ class EngineBuilder:
         observers = list(self.observers)
         try:
             observers += open_evidence(self._facts(components, executor))
-            engine = self._compose(components, tokenizer, executor, observers)
+            drafter = make_drafter(components, executor)
+            engine = self._compose(components, tokenizer, executor, drafter, observers)
         except BaseException:
             executor.close()
+            if components.model is not None:
+                components.model.close()
             Observers(observers).close()
             raise
-        return _start(engine, executor, Observers(observers))
+        return _start(engine, executor, drafter, Observers(observers))
 
     @property
     def is_model_mode(self) -> bool:
@@ -157,17 +161,20 @@ class EngineBuilder:
     def _load_model(self, components: ComponentConfig) -> ComponentConfig:
         """The model, loaded once for tokenizer and executor; not at all when both are there already."""
         if self.defined_model is not None:
+            require_room_for_drafts(self.defined_model, components.engine.speculation)
             return _with_model(components, self.defined_model.model)
         if self.tokenizer is not None and self.executor is not None:
             return components
         sources = self.model_sources
         path = components.get_string_option("model_path")
         if sources is None and path is not None:
-            sources = ModelSources(path, LoadOptions(engine=self.config), SilentReporter())
+            sources = ModelSources(path, LoadOptions(engine=components.engine), SilentReporter())
         if sources is None:
             return components
         load = MODEL_LOADERS.get(self.resolve_name("executor"), load_model)
-        return _with_model(components, load(sources.argument, sources.options, sources.reporter))
+        engine = replace(sources.options.engine, speculation=components.engine.speculation)
+        options = replace(sources.options, engine=engine)
+        return _with_model(components, load(sources.argument, options, sources.reporter))
 
     def _make_parts(self, components: ComponentConfig) -> tuple[EngineTokenizer, Executor]:
         """From here on the executor holds the model; when one of them cannot be made, nobody does."""
@@ -210,6 +217,7 @@ class EngineBuilder:
         components: ComponentConfig,
         tokenizer: EngineTokenizer,
         executor: Executor,
+        drafter: Drafter | None,
         observers: Sequence[Observer],
     ) -> ContinuousBatchEngine:
         def make_kv_cache() -> CacheManager:
@@ -231,7 +239,7 @@ class EngineBuilder:
             make_scheduler=self.registry.schedulers.get("continuous").create(components),
             observers=observers,
             policies=self.registry.policies,
-            drafter=make_drafter(components, executor),
+            drafter=drafter,
         )
 
     def _resource_overrides(self, config: EngineConfig) -> ResourceOverrides:
@@ -259,11 +267,15 @@ def _with_model(components: ComponentConfig, model: LoadedModel) -> ComponentCon
     return replace(components, model=model, engine=model.memory.applied_to(components.engine))
 
 
-def _start(engine: ContinuousBatchEngine, executor: Executor, observers: Observers) -> ContinuousBatchEngine:
-    """Runs the executor's start-up check once; the engine is handed out only when it passed."""
+def _start(
+    engine: ContinuousBatchEngine, executor: Executor, drafter: Drafter | None, observers: Observers
+) -> ContinuousBatchEngine:
+    """Runs the start-up checks of executor and drafter once; the engine is handed out when they passed."""
     started = time.monotonic()
     try:
         executor.prepare_startup()
+        if drafter is not None:
+            drafter.prepare_startup()
         observers.on(StartUpPrepared(time.monotonic() - started))
     except BaseException:
         _shut_down(engine.close)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ferrum import environment
+from ferrum.assembly.draft_model import (
+    DRAFT_OPTION,
+    DraftModel,
+    require_same_vocabulary,
+    with_draft,
+    without_speculation,
+)
 from ferrum.assembly.memory_available import read_available_memory
 from ferrum.assembly.memory_budget import choose_budget
 from ferrum.assembly.memory_fit import (
@@ -21,7 +29,7 @@ from ferrum.assembly.thread_count import ThreadCount, choose_thread_count, read_
 from ferrum.chat.prompt_encoder import encode_chat, template_for
 from ferrum.chat.template import ChatTemplate
 from ferrum.core.config import EngineConfig
-from ferrum.core.errors import ResourceExhausted
+from ferrum.core.errors import InvalidConfig, ModelError, ResourceExhausted
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.request import ChatPrompt
 from ferrum.execution.executor import ResolvedModelPlan
@@ -70,7 +78,10 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlanModel:
-    """A LoadedModel whose plan the native runtime runs; whoever takes ``runtime`` closes it."""
+    """A LoadedModel whose plan the native runtime runs; whoever takes ``runtime`` closes it.
+
+    ``draft`` is a smaller model that drafts for it, with memory of the same fit; it is taken likewise.
+    """
 
     name: str
     bundle: SourceBundle
@@ -82,6 +93,7 @@ class PlanModel:
     threads: ThreadCount
     memory: MemoryFit
     kv_dtype: KvDtype
+    draft: DraftModel | None = None
 
     @property
     def arithmetic(self) -> str:
@@ -89,9 +101,7 @@ class PlanModel:
 
     @property
     def resolved_plan(self) -> ResolvedModelPlan:
-        return ResolvedModelPlan(
-            str(self.identity), self.memory.kv_bytes_per_token, plan_work(self.plan, self.kv_dtype)
-        )
+        return _resolved_plan(self.identity, self.plan, self.kv_dtype)
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
         """Token ids of the rendered messages. Raises ChatTemplateError or InvalidRequest."""
@@ -100,14 +110,18 @@ class PlanModel:
     def close(self) -> None:
         """Frees the weights of a model that no executor was made of; idempotent."""
         self.runtime.close()
+        if self.draft is not None:
+            self.draft.runtime.close()
 
 
 def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) -> PlanModel:
     """Everything ``argument`` needs to run. Raises ModelError, InvalidConfig or ResourceExhausted."""
     threads = choose_thread_count(read_cpu_limits(options.system_root), options.threads)
     resolved = open_model(argument, ModelStore(options.model_directory), reporter)
-    with open_checkpoint(resolved.path) as checkpoint:
-        plan, memory = _fitted_plan(checkpoint, options, threads.count)
+    with ExitStack() as files:
+        checkpoint = files.enter_context(open_checkpoint(resolved.path))
+        drafting = _open_draft(options, checkpoint, reporter, files)
+        plan, memory = _fitted_plan(checkpoint, drafting, options, threads.count)
         with ThreadPoolExecutor(1, "ferrum-packing") as packing:
             # Packing holds no interpreter lock, and the tokenizer little else.
             packed = packing.submit(_native_runtime, plan, checkpoint, memory, threads, options.engine)
@@ -116,6 +130,7 @@ def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) 
             digest = checkpoint.digest(options.cache_directory)
             bundle = bundle_of_checkpoint(checkpoint, options.cache_directory)
             runtime = packed.result()
+        draft = None if drafting is None else _load_draft(drafting, memory, threads, options)
     identity = ModelIdentity(plan.hash(), digest, runtime.numerics_id)
     return PlanModel(
         name=resolved.name,
@@ -128,19 +143,67 @@ def load_model(argument: str, options: LoadOptions, reporter: ProgressReporter) 
         threads=threads,
         memory=memory,
         kv_dtype=options.engine.kv_dtype,
+        draft=draft,
+    )
+
+
+def _open_draft(
+    options: LoadOptions, target: Checkpoint, reporter: ProgressReporter, files: ExitStack
+) -> Checkpoint | None:
+    """The draft model's checkpoint, None without one. Raises InvalidConfig for one that cannot draft."""
+    name = options.engine.speculation.draft_model
+    if name is None:
+        return None
+    try:
+        resolved = open_model(name, ModelStore(options.model_directory), reporter)
+        draft = files.enter_context(open_checkpoint(resolved.path))
+        require_same_vocabulary(target, draft, name)
+        build_plan(draft, None)
+    except ModelError as error:
+        raise InvalidConfig(DRAFT_OPTION, f"the draft model {name!r} cannot be used: {error}") from error
+    return draft
+
+
+def _load_draft(
+    checkpoint: Checkpoint, memory: MemoryFit, threads: ThreadCount, options: LoadOptions
+) -> DraftModel:
+    config = without_speculation(options.engine)
+    plan = _draft_plan(checkpoint, memory.sizes.context_length)
+    runtime = _native_runtime(plan, checkpoint, memory, threads, config)
+    digest = checkpoint.digest(options.cache_directory)
+    identity = ModelIdentity(plan.hash(), digest, runtime.numerics_id)
+    resolved = _resolved_plan(identity, plan, config.kv_dtype)
+    return DraftModel(plan, runtime, resolved, memory.sizes.batch_tokens)
+
+
+def _draft_plan(checkpoint: Checkpoint, context_length: int) -> ModelPlan:
+    """For the context of the model it drafts for, or as much of it as the draft can."""
+    plan = build_plan(checkpoint, None)
+    return plan if plan.context_length <= context_length else build_plan(checkpoint, context_length)
+
+
+def _resolved_plan(identity: ModelIdentity, plan: ModelPlan, kv_dtype: KvDtype) -> ResolvedModelPlan:
+    return ResolvedModelPlan(
+        str(identity), plan_kv_bytes_per_token(plan, kv_dtype), plan_work(plan, kv_dtype)
     )
 
 
 def _fitted_plan(
-    checkpoint: Checkpoint, options: LoadOptions, num_threads: int
+    checkpoint: Checkpoint, draft: Checkpoint | None, options: LoadOptions, num_threads: int
 ) -> tuple[ModelPlan, MemoryFit]:
     """The plan for the context that memory allows: the factors of rope may depend on it."""
     config = options.engine
     plan = build_plan(checkpoint, config.max_model_len)
     scheduler = config.scheduler
     wished = Sizes(plan.context_length, scheduler.max_running_requests, scheduler.max_num_batched_tokens)
+    needs = memory_needs(plan, config, num_threads)
+    if draft is not None:
+        draft_plan = _draft_plan(draft, plan.context_length)
+        draft_needs = memory_needs(draft_plan, without_speculation(config), num_threads)
+        words = draft_plan.vocabulary_size * TOKENIZER_BYTES_PER_WORD
+        needs = with_draft(needs, draft_needs, shared_bytes=PROCESS_BYTES + words)
     memory = fit_memory(
-        memory_needs(plan, config, num_threads),
+        needs,
         wished,
         options.explicit or ExplicitSizes.of(config),
         choose_budget(config, read_available_memory(options.system_root)),

@@ -11,6 +11,7 @@ from ferrum.core.lease import Lease
 from ferrum.core.ledger import LifecycleLedger
 
 KV_BLOCK = "kv_block"
+DRAFT_KV_BLOCK = "draft_kv_block"
 
 
 class BlockKeeper(Protocol):
@@ -77,12 +78,14 @@ class BlockPool:
 
     A block may have several holders. One without any is free, whether or not its content is kept: kept
     content gives way when a block is asked for. Mutated by the engine's thread only. Lowest-first makes a
-    run's block ids a function of its requests, so a trace can be replayed.
+    run's block ids a function of its requests, so a trace can be replayed. ``resource`` is what the ledger
+    calls them.
     """
 
-    def __init__(self, num_blocks: int, ledger: LifecycleLedger) -> None:
+    def __init__(self, num_blocks: int, ledger: LifecycleLedger, resource: str = KV_BLOCK) -> None:
         assert num_blocks >= 1, f"a pool has at least one block, not {num_blocks}"
         self.ledger = ledger
+        self._resource = resource
         self.keeper: BlockKeeper = NoKeeper()
         self._empty = list(range(num_blocks))  # heap: free, and nothing is kept in them
         self._num_holders = [0] * num_blocks
@@ -115,12 +118,12 @@ class BlockPool:
         for block in blocks:
             self._num_holders[block] = 1
         self._num_used += count
-        return BlockLease(self, Lease(self.ledger, owner, KV_BLOCK, count), blocks)
+        return BlockLease(self, Lease(self.ledger, owner, self._resource, count), blocks)
 
     def share(self, owner: str, blocks: Sequence[int]) -> BlockLease:
         """Becomes one more holder of ``blocks`` (at least 1), each held or kept."""
         self._hold(blocks)
-        return BlockLease(self, Lease(self.ledger, owner, KV_BLOCK, len(blocks)), tuple(blocks))
+        return BlockLease(self, Lease(self.ledger, owner, self._resource, len(blocks)), tuple(blocks))
 
     def _hold(self, blocks: Sequence[int]) -> None:
         for block in blocks:

@@ -10,6 +10,7 @@ import typer
 
 from ferrum.core.errors import InvalidConfig
 from ferrum.core.kv_dtype import KvDtype
+from ferrum.core.token_policy_level import TokenPolicyLevel
 
 if TYPE_CHECKING:
     from ferrum.assembly.loaded_model import LoadedModel
@@ -61,17 +62,29 @@ TemplateOption = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file that replaces the model's chat template.")
 ]
 
+TokenPolicyOption = Annotated[
+    TokenPolicyLevel,
+    typer.Option(
+        "--token-policy",
+        help="Tokens kept out of answers: vocabulary, ids that stand for nothing; strict, also unknown, "
+        "padding, unused and unnamed control tokens and broken text; off, none.",
+    ),
+]
+
 
 def read_template(path: Path | None) -> str | None:
     """The text of ``--chat-template``. Raises InvalidConfig when it cannot be read."""
-    if path is None:
-        return None
+    return None if path is None else read_text_file("--chat-template", path)
+
+
+def read_text_file(option: str, path: Path) -> str:
+    """The text of the file that ``option`` names. Raises InvalidConfig when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InvalidConfig("--chat-template", f"cannot read {path}: {error.strerror}") from None
+        raise InvalidConfig(option, f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise InvalidConfig("--chat-template", f"{path} is not UTF-8 text") from None
+        raise InvalidConfig(option, f"{path} is not UTF-8 text") from None
 
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ferrum.cli.answer_output import OutputFormat
+from ferrum.cli.constraint_options import read_constraint
 from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.model_options import (
     ContextOption,
@@ -17,6 +19,7 @@ from ferrum.cli.model_options import (
     ModelArgument,
     TemplateOption,
     ThreadsOption,
+    TokenPolicyOption,
     read_size,
     read_template,
 )
@@ -29,6 +32,7 @@ from ferrum.cli.speculation_options import (
 from ferrum.cli.streams import argument_text
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.core.token_policy_level import TokenPolicyLevel
 
 
 def run(
@@ -52,6 +56,14 @@ def run(
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="Text that ends an answer; repeat it.")
     ] = None,
+    json_schema: Annotated[
+        Path | None,
+        typer.Option("--json-schema", help="File with a JSON Schema; an answer is a value of it."),
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option("--grammar", help="File with a Lark or GBNF grammar; an answer is a sentence of it."),
+    ] = None,
     output_format: Annotated[
         OutputFormat, typer.Option("--output-format", help="text, or one JSON object a line.")
     ] = OutputFormat.TEXT,
@@ -60,6 +72,7 @@ def run(
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
+    token_policy: TokenPolicyOption = TokenPolicyLevel.VOCABULARY,
     memory: MemoryOption = None,
     speculate: SpeculateOption = None,
     draft: DraftOption = None,
@@ -74,6 +87,7 @@ def run(
         min_p=min_p,
         seed=seed,
         stop=tuple(map(argument_text, stop or ())),
+        constraint=read_constraint(json_schema, grammar),
     )
     with lasting_objects():
         from ferrum.cli.run_session import RunSettings, run_session
@@ -85,6 +99,7 @@ def run(
         threads=threads,
         context_length=context_length,
         kv_dtype=kv_dtype,
+        token_policy=token_policy,
         memory_bytes=read_size(memory),
         speculation=speculation_config(speculate, draft, draft_tokens),
         sampling=sampling,

@@ -30,6 +30,7 @@ from ferrum.core.errors import ChatTemplateError, InvalidConfig, InvalidRequest
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.speculation_config import SpeculationConfig
+from ferrum.core.token_policy_level import TokenPolicyLevel
 
 INTERRUPTED = 130
 
@@ -51,6 +52,7 @@ class RunSettings:
     threads: int | None
     context_length: int | None
     kv_dtype: KvDtype
+    token_policy: TokenPolicyLevel
     memory_bytes: int | None
     speculation: SpeculationConfig
     sampling: SamplingParams
@@ -146,6 +148,7 @@ def _load_options(settings: RunSettings) -> LoadOptions:
     engine = EngineConfig(
         max_model_len=settings.context_length,
         kv_dtype=settings.kv_dtype,
+        token_policy=settings.token_policy,
         memory_bytes=settings.memory_bytes,
         speculation=settings.speculation,
         scheduler=SchedulerConfig(max_running_requests=1),

@@ -25,6 +25,7 @@ from ferrum.cli.model_options import (
     PrefixCacheOption,
     TemplateOption,
     ThreadsOption,
+    TokenPolicyOption,
     read_size,
     read_template,
 )
@@ -37,6 +38,7 @@ from ferrum.cli.speculation_options import (
 from ferrum.core.evidence_config import BundleOccasion, BundleTokenIds, Entrypoint, ProfileDetail
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
+from ferrum.core.token_policy_level import TokenPolicyLevel
 
 
 def serve(
@@ -96,6 +98,7 @@ def serve(
     threads: ThreadsOption = None,
     context_length: ContextOption = None,
     kv_dtype: KvDtypeOption = KvDtype.F16,
+    token_policy: TokenPolicyOption = TokenPolicyLevel.VOCABULARY,
     memory: MemoryOption = None,
     prefix_cache: PrefixCacheOption = True,
     speculate: SpeculateOption = None,
@@ -140,6 +143,7 @@ def serve(
             threads=threads,
             context_length=context_length,
             kv_dtype=kv_dtype,
+            token_policy=token_policy,
             memory_bytes=read_size(memory),
             speculation=speculation_config(speculate, draft, draft_tokens),
             has_prefix_cache=prefix_cache,

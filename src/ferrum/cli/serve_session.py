@@ -24,6 +24,7 @@ from ferrum.core.evidence_config import EvidenceConfig
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.speculation_config import SpeculationConfig
+from ferrum.core.token_policy_level import TokenPolicyLevel
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.listening_socket import bind_socket, socket_url
@@ -58,6 +59,7 @@ class ServeSettings:
     threads: int | None
     context_length: int | None
     kv_dtype: KvDtype
+    token_policy: TokenPolicyLevel
     memory_bytes: int | None
     speculation: SpeculationConfig
     has_prefix_cache: bool
@@ -126,6 +128,7 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
     engine = EngineConfig(
         max_model_len=settings.context_length,
         kv_dtype=settings.kv_dtype,
+        token_policy=settings.token_policy,
         memory_bytes=settings.memory_bytes,
         speculation=settings.speculation,
         prefix_cache=settings.has_prefix_cache,

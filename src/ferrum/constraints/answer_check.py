@@ -11,7 +11,9 @@ from jsonschema import FormatChecker, ValidationError, validators
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
 
+from ferrum.constraints.regular_expressions import python_search_regex, python_whole_text_regex
 from ferrum.constraints.schema_keywords import DIALECTS
+from ferrum.constraints.schema_walk import change_schemas
 from ferrum.constraints.string_formats import FORMATS
 from ferrum.core.errors import InvalidConstraint
 
@@ -43,7 +45,7 @@ class RegexCheck:
     """A text that Python's ``re`` matches as a whole."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = re.compile(pattern)
+        self._pattern = re.compile(python_whole_text_regex(pattern))
 
     def problem(self, text: str) -> str | None:
         return None if self._pattern.fullmatch(text) else "the expression does not match it"
@@ -60,10 +62,7 @@ class ChoiceCheck:
 
 
 class JsonSchemaCheck:
-    """A JSON value that ``jsonschema`` finds valid, formats included.
-
-    Raises InvalidConstraint for a schema that breaks the rules for schemas.
-    """
+    """A JSON value that ``jsonschema`` finds valid, formats included; its schema can be enforced."""
 
     def __init__(self, schema: Any) -> None:
         self._validator = _validator(schema)
@@ -88,13 +87,12 @@ def _read(text: str) -> Any:
         return _Unreadable(f"it is no JSON: {error}")
 
 
-def _validator(schema: Any) -> Validator:
-    dialect = schema.get("$schema") if isinstance(schema, dict) else None
-    if dialect is not None and str(dialect).rstrip("#") not in DIALECTS:
-        raise InvalidConstraint(f"{str(dialect)[:60]!r} is not known; leave it out", "$schema", "")
-    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+def check_schema(schema: Any) -> None:
+    """Raises InvalidConstraint for a schema that breaks the rules for schemas."""
     try:
-        kind.check_schema(schema)
+        # Expressions and formats are looked at where they are written anew.
+        kind: Any = _kind_of(schema)  # Its protocol does not know the checker.
+        kind.check_schema(schema, format_checker=FormatChecker(formats=()))
     except SchemaError as error:
         pointer = "".join(f"/{step}" for step in error.absolute_path)
         raise InvalidConstraint(
@@ -102,9 +100,30 @@ def _validator(schema: Any) -> Validator:
         ) from None
     except RecursionError:
         raise InvalidConstraint("is nested too deep", None, "") from None
+
+
+def _kind_of(schema: Any) -> type[Validator]:
+    dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    if dialect is not None and str(dialect).rstrip("#") not in DIALECTS:
+        raise InvalidConstraint(f"{str(dialect)[:60]!r} is not known; leave it out", "$schema", "")
+    kind: type[Validator] = validators.validator_for(schema, default=validators.Draft202012Validator)
+    return kind
+
+
+def _validator(schema: Any) -> Validator:
     extend: Any = validators.extend  # Not typed.
-    made: Validator = extend(kind, {"multipleOf": _multiple_of})(schema, format_checker=_format_checker())
+    kind = extend(_kind_of(schema), {"multipleOf": _multiple_of})
+    made: Validator = kind(change_schemas(schema, _use_python_regexes), format_checker=_format_checker())
     return made
+
+
+def _use_python_regexes(schema: dict[str, Any]) -> None:
+    if "pattern" in schema:
+        schema["pattern"] = python_search_regex(schema["pattern"])
+    if "patternProperties" in schema:
+        schema["patternProperties"] = {
+            python_search_regex(pattern): each for pattern, each in schema["patternProperties"].items()
+        }
 
 
 def _multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Any:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
-import numpy as np
 from llguidance import LLMatcher, LLParserLimits
 
-from ferrum.constraints.answer_check import AnswerCheck
-from ferrum.constraints.constraint_matcher import ConstraintMatcher, count_bits
+from ferrum.constraints.constraint_gate import AnswerReading, ConstraintGate, first_gate, next_mask
 from ferrum.constraints.constraint_tokenizer import ConstraintTokenizer, VocabularyTokenizer
+from ferrum.constraints.engine_messages import engine_problem, one_line
 from ferrum.constraints.grammar_source import read_constraint
-from ferrum.constraints.json_schema_grammar import engine_problem, one_line
 from ferrum.constraints.thread_priority import give_way
 from ferrum.core.constraint import Constraint, ConstraintKind
 from ferrum.core.errors import ConstraintTooComplex, FerrumError, InternalError, InvalidConstraint
@@ -30,26 +28,17 @@ _NUM_WORKERS = 2
 class CompiledConstraint:
     """A grammar before its first token, from which answers start. Safe to share."""
 
-    def __init__(
-        self,
-        engine: LLMatcher,
-        first_mask: TokenMask,
-        check: AnswerCheck,
-        token_bytes: Callable[[int], bytes],
-        delimiter: str | None,
-    ) -> None:
+    def __init__(self, engine: LLMatcher, reading: AnswerReading, mask: TokenMask) -> None:
         self._engine = engine
-        self._first_mask = first_mask
-        self._check = check
-        self._token_bytes = token_bytes
-        self._delimiter = delimiter
+        self._reading = reading
+        self._mask = mask
         self._lock = threading.Lock()
 
-    def start(self) -> ConstraintMatcher:
-        """The state of a new answer."""
+    def start(self) -> ConstraintGate:
+        """The beginning of a new answer."""
         with self._lock:
             engine = self._engine.deep_copy()
-        return ConstraintMatcher(engine, self._first_mask, self._check, self._token_bytes, self._delimiter)
+        return first_gate(engine, self._reading, self._mask)
 
 
 class ConstraintCompiler:
@@ -64,18 +53,34 @@ class ConstraintCompiler:
     ) -> None:
         self._tokenizer = ConstraintTokenizer(tokenizer)
         self._num_words = -(-vocabulary_size // 32)
-        self._vocabulary_size = min(vocabulary_size, tokenizer.vocab_size)
         self._compile_s = compile_s
         self._lock = threading.Lock()
         self._known: OrderedDict[Constraint, Future[CompiledConstraint]] = OrderedDict()
         self._workers: ThreadPoolExecutor | None = None
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
-        """Raises InvalidConstraint, ConstraintTooComplex, or InternalError without an engine."""
+        """Waits on the calling thread.
+
+        Raises InvalidConstraint, ConstraintTooComplex, or InternalError without a grammar engine.
+        """
         future = self._future(constraint)
         wait([future], self._compile_s)
+        return self._result(future)
+
+    async def compile_beside(self, constraint: Constraint) -> CompiledConstraint:
+        """As ``compile``, while the calling loop goes on."""
+        future = self._future(constraint)
+        if not future.done():
+            await asyncio.wait([asyncio.wrap_future(future)], timeout=self._compile_s)
+        return self._result(future)
+
+    def _result(self, future: Future[CompiledConstraint]) -> CompiledConstraint:
         if not future.done():
             raise ConstraintTooComplex(f"it is not compiled after {self._compile_s:g} s")
+        error = future.exception()
+        if error is not None:
+            # Kept and raised again and again: it must not keep every caller's frames.
+            raise error.with_traceback(None)
         return future.result()
 
     def warm_up(self) -> None:
@@ -130,16 +135,22 @@ class ConstraintCompiler:
         )
         engine = LLMatcher(tokenizer, source.grammar, log_level=0, limits=limits)
         mask = self._first_mask(engine, constraint.kind)
-        return CompiledConstraint(engine, mask, source.check, self._tokenizer.token_bytes, delimiter)
+        reading = AnswerReading(
+            check=source.check,
+            token_bytes=self._tokenizer.token_bytes,
+            end_ids=self._tokenizer.end_ids,
+            num_words=self._num_words,
+            delimiter=None if delimiter is None else delimiter.encode(),
+            is_json=constraint.is_json,
+        )
+        return CompiledConstraint(engine, reading, mask)
 
     def _first_mask(self, engine: LLMatcher, kind: ConstraintKind) -> TokenMask:
         """[num_words]. Raises InvalidConstraint for a grammar without a first token."""
-        words = np.frombuffer(engine.compute_bitmask(), np.uint32)[: self._num_words]
+        mask = next_mask(engine, self._num_words)
         if engine.is_error() or engine.is_stopped():
             problem = one_line(engine.get_error()).removeprefix("NoExtensionBias")
             raise InvalidConstraint(f"no text fulfils the {kind}{': ' if problem else ''}{problem}")
-        mask = np.zeros(self._num_words, np.uint32)
-        mask[: len(words)] = words
-        if not count_bits(mask):
+        if not mask.any():
             raise InvalidConstraint(f"no token of this model can begin a text that fulfils the {kind}")
         return mask

@@ -56,6 +56,10 @@ class ConstraintTokenizer:
         ids = [each for each in self._tokenizer.control_ids if self._tokenizer.token_bytes(each) == data]
         return min(ids, default=None)
 
+    @property
+    def end_ids(self) -> frozenset[int]:
+        return frozenset(self._tokenizer.eos_ids)
+
     def token_bytes(self, token_id: int) -> bytes:
         return self._tokenizer.token_bytes(token_id)
 

@@ -67,8 +67,8 @@ def _grammars(
             return [with_blanks({"type": "object"}, constraint.spacing)], JsonObjectCheck()
         case ConstraintKind.JSON_SCHEMA:
             schema = _read_json(source)
-            check = JsonSchemaCheck(schema)
-            return [json_schema_grammar(schema, constraint.spacing, validate, deadline)], check
+            grammar = json_schema_grammar(schema, constraint.spacing, validate, deadline)
+            return [grammar], JsonSchemaCheck(schema)
         case ConstraintKind.REGEX:
             try:
                 return [_lark(f"start: /{whole_text_regex(source)}/")], RegexCheck(source)
@@ -83,8 +83,6 @@ def _grammars(
             return [_lark(_read_grammar(source))], AnyText()
         case ConstraintKind.STRUCTURAL_TAG:
             lark, schemas = structural_tag_lark(read_structural_tags(source))
-            for schema in schemas:
-                JsonSchemaCheck(schema)
             named = [
                 {
                     **json_schema_grammar(schema, constraint.spacing, validate, deadline),

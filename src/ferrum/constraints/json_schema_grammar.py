@@ -9,8 +9,7 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
-from llguidance import LLMatcher
-
+from ferrum.constraints.answer_check import check_schema
 from ferrum.constraints.finite_values import has_finite_value
 from ferrum.constraints.schema_rewriter import Schema, SchemaRewriter
 from ferrum.core.constraint import JsonSpacing
@@ -37,6 +36,7 @@ def json_schema_grammar(schema: Any, spacing: JsonSpacing, validate: Validate, d
 
     Raises InvalidConstraint naming keyword and pointer, and ConstraintTooComplex.
     """
+    check_schema(schema)
     rewriter = SchemaRewriter(schema)
     rewritten = rewriter.rewrite()
     if not has_finite_value(rewritten):
@@ -163,16 +163,3 @@ def _subschemas(schema: Any) -> list[tuple[str, Any]]:
     return found + [
         (f"/{keyword}", schema[keyword]) for keyword in ("items", "additionalProperties") if keyword in schema
     ]
-
-
-def engine_problem(grammar: str, tokenizer: Any, limits: Any) -> str | None:
-    """What the engine has against ``grammar``, in one line; None: nothing."""
-    is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer, limits=limits)
-    return one_line(messages[0]) if is_wrong else None
-
-
-def one_line(message: str) -> str:
-    """The engine's words without its dumps."""
-    head = message.split("<state>")[0].split("<non-verbose/>")[0].split("\n  while processing")[0]
-    text = " ".join(head.split())
-    return text if len(text) <= 300 else f"{text[:297]}..."

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 _parser = importlib.import_module("re._parser")
@@ -27,14 +28,14 @@ _NARROW = {
     "CATEGORY_WORD": "0-9A-Za-z_",
     "CATEGORY_NOT_WORD": r"[^\p{L}\p{M}\p{N}\p{Pc}]",
     "CATEGORY_SPACE": r" \t\n\r\x0b\x0c",
-    "CATEGORY_NOT_SPACE": r"[^\s\x1c-\x1f\x{feff}]",
+    "CATEGORY_NOT_SPACE": r"[^\s\x1c-\x1f\ufeff]",
 }
 _WIDE = {
     "CATEGORY_DIGIT": r"\p{Nd}",
     "CATEGORY_NOT_DIGIT": "[^0-9]",
     "CATEGORY_WORD": r"\p{L}\p{M}\p{N}\p{Pc}",
     "CATEGORY_NOT_WORD": "[^0-9A-Za-z_]",
-    "CATEGORY_SPACE": r"\s\x1c-\x1f\x{feff}",
+    "CATEGORY_SPACE": r"\s\x1c-\x1f\ufeff",
     "CATEGORY_NOT_SPACE": r"[^ \t\n\r\x0b\x0c]",
 }
 _UNSUPPORTED = {
@@ -47,20 +48,38 @@ _UNSUPPORTED = {
 }
 
 
+_PYTHON = {
+    "CATEGORY_DIGIT": r"\d",
+    "CATEGORY_NOT_DIGIT": r"\D",
+    "CATEGORY_WORD": r"\w",
+    "CATEGORY_NOT_WORD": r"\W",
+    "CATEGORY_SPACE": r"\s",
+    "CATEGORY_NOT_SPACE": r"\S",
+}
+
+
 class UnsupportedRegex(Exception):
     """The expression is wrong or cannot be enforced; the message says why."""
 
 
 def whole_text_regex(pattern: str) -> str:
     """An expression for the texts that ``pattern`` matches from the first to the last character."""
-    tree = _parse(pattern)
-    return _Writer().alternatives(tree, open_start="", open_end="")
+    return _Writer(_NARROW, _WIDE).alternatives(_parse(pattern), open_edge="")
 
 
 def search_regex(pattern: str) -> str:
     """An expression for the texts in which ``pattern`` matches somewhere, as JSON Schema means it."""
-    tree = _parse(pattern)
-    return _Writer().alternatives(tree, open_start=ANYTHING, open_end=ANYTHING)
+    return _Writer(_NARROW, _WIDE).alternatives(_parse(pattern), open_edge=ANYTHING)
+
+
+def python_whole_text_regex(pattern: str) -> str:
+    """The same texts as ``whole_text_regex``, for Python, which then warns of nothing in it."""
+    return rf"\A{_Writer(_PYTHON, _PYTHON).alternatives(_parse(pattern), open_edge='')}\Z"
+
+
+def python_search_regex(pattern: str) -> str:
+    """The same texts as ``search_regex``, for Python, which then warns of nothing in it."""
+    return rf"\A{_Writer(_PYTHON, _PYTHON).alternatives(_parse(pattern), open_edge=ANYTHING)}\Z"
 
 
 def literal_regex(text: str) -> str:
@@ -90,23 +109,27 @@ def _with_python_names(pattern: str) -> str:
 
 
 class _Writer:
-    """Writes a parsed expression. Holds nothing; a class for its many mutually recursive steps."""
+    """Writes a parsed expression; ``narrow`` and ``wide`` are its classes, outside and inside of negation."""
 
-    def alternatives(self, tree: Any, open_start: str, open_end: str) -> str:
-        """The expression at the outside, where anchors count; ``open_*`` stand where there is none."""
+    def __init__(self, narrow: Mapping[str, str], wide: Mapping[str, str]) -> None:
+        self._narrow = narrow
+        self._wide = wide
+
+    def alternatives(self, tree: Any, open_edge: str) -> str:
+        """The expression at the outside, where anchors count; ``open_edge`` stands where there is none."""
         flags = tree.state.flags
-        written = self._outer(list(tree), flags, open_start, open_end)
+        written = self._outer(list(tree), flags, open_edge)
         return f"(?i:{written})" if flags & re.IGNORECASE.value else written
 
-    def _outer(self, items: list[Any], flags: int, open_start: str, open_end: str) -> str:
+    def _outer(self, items: list[Any], flags: int, open_edge: str) -> str:
         if len(items) == 1:
             kind, value = items[0]
             if kind is _constants.BRANCH:
-                options = [self._outer(list(each), flags, open_start, open_end) for each in value[1]]
+                options = [self._outer(list(each), flags, open_edge) for each in value[1]]
                 return f"(?:{'|'.join(options)})"
             if kind is _constants.SUBPATTERN and not value[1] and not value[2]:
-                return self._outer(list(value[3]), flags, open_start, open_end)
-        start, end = open_start, open_end
+                return self._outer(list(value[3]), flags, open_edge)
+        start = end = open_edge
         while items and _is_at(items[0], "AT_BEGINNING", "AT_BEGINNING_STRING"):
             items, start = items[1:], ""
         while items and _is_at(items[-1], "AT_END", "AT_END_STRING"):
@@ -125,9 +148,9 @@ class _Writer:
         if name == "NOT_LITERAL":
             return f"[^{_escape(value)}]"
         if name == "ANY":
-            return "(?s:.)" if flags & re.DOTALL.value else r"[^\n\r\x{2028}\x{2029}]"
+            return "(?s:.)" if flags & re.DOTALL.value else r"[^\n\r\u2028\u2029]"
         if name == "IN":
-            return _character_class(value)
+            return _character_class(value, self._narrow, self._wide)
         if name == "BRANCH":
             return f"(?:{'|'.join(self._sequence(each, flags) for each in value[1])})"
         if name == "SUBPATTERN":
@@ -164,9 +187,9 @@ def _is_at(item: Any, *places: str) -> bool:
     return kind is _constants.AT and str(value) in places
 
 
-def _character_class(members: Any) -> str:
+def _character_class(members: Any, narrow: Mapping[str, str], wide: Mapping[str, str]) -> str:
     is_negated = bool(members) and members[0][0] is _constants.NEGATE
-    classes = _WIDE if is_negated else _NARROW
+    classes = wide if is_negated else narrow
     written = []
     for kind, value in members[is_negated:]:
         name = str(kind)
@@ -185,4 +208,4 @@ def _escape(code: int) -> str:
     if 0xD800 <= code <= 0xDFFF:
         raise UnsupportedRegex(f"U+{code:04X} is half of a surrogate pair and no character")
     character = chr(code)
-    return character if character.isascii() and character.isalnum() else f"\\x{{{code:x}}}"
+    return character if character.isascii() and character.isalnum() else f"\\U{code:08X}"

@@ -39,12 +39,16 @@ class Drafter(Protocol):
     @property
     def token_s(self) -> float: ...
 
+    def prepare_startup(self) -> None:
+        """Called once, before the first request: proves that it works, or raises ModelError."""
+        ...
+
     def chances(self, wishes: Sequence[DraftWish]) -> list[Chances]:
         """For each wish how far guessing is worth it; empty where it is not."""
         ...
 
     def draft(self, wishes: Sequence[DraftWish], counts: Sequence[int]) -> list[tuple[int, ...]]:
-        """At most so many tokens for each of the wishes of the ``chances`` that were asked for last."""
+        """At most so many tokens for each of the wishes ``chances`` was just asked for; 0 = does not pay."""
         ...
 
     def leave(self, request_id: str) -> None:

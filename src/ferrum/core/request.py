@@ -128,6 +128,11 @@ class InferenceResult:
     ``stop_reason``: the caller's stop string or stop token that ended it; None for the model's own end and
     for everything else, as vLLM reports it. ``logprobs``: one entry for each of ``token_ids``, and
     ``prompt_logprobs`` one for each of the prompt's; None where they were not asked for.
+    ``cumulative_logprob``: the sum over ``token_ids``, where anything asked for it.
+
+    Of a request for several answers this is the first one, ``alternatives`` are the others. Each is written
+    under an id and a seed of its own and has its own ``usage``, but for the first: its usage is the whole
+    request's, the prompt counted once.
     """
 
     request_id: str
@@ -143,15 +148,24 @@ class InferenceResult:
     draft_use: DraftUse = field(default_factory=DraftUse)
     logprobs: tuple[TokenLogprobs, ...] | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    cumulative_logprob: float | None = None
+    alternatives: tuple[InferenceResult, ...] = ()
+
+    @property
+    def answers(self) -> tuple[InferenceResult, ...]:
+        """All answers of the request, this one first."""
+        return (self, *self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
     """A piece of a streamed answer. The last one carries ``result`` and no text; the rest carry text, and the
     ``logprobs`` of its tokens if they were asked for: those of all chunks are those of the result, preceded
-    by the prompt's where it is echoed.
+    by the prompt's where it is echoed. ``index``: of several answers to a request, which one it belongs to;
+    each has a last chunk, with its own result and usage.
     """
 
     text: str
     result: InferenceResult | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
+    index: int = 0

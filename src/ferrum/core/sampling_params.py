@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ferrum.core.completion_boundary import IMMEDIATE, CompletionBoundary
+from ferrum.core.constraint import Constraint, require_constraint
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.logprobs import MAX_TOP_LOGPROBS
 from ferrum.core.parameter_checks import (
@@ -25,6 +26,7 @@ MAX_LOGIT_BIASES = 1024
 MAX_ALLOWED_TOKEN_IDS = 2**20
 MAX_BAD_WORDS = 256
 MAX_SEQUENCE_BREAKERS = 32
+MAX_ANSWERS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ class SamplingParams:
                  place of each, up to 20; 0 = of the tokens alone, None = none. They are of the model's own
                  distribution: nothing that is said here of the choice of tokens has a part in them
     prompt_logprobs  the same for the prompt's tokens
+    n            answers to the prompt, 1 to 128, each under a seed of its own that follows from ``seed`` and
+                 its index; the first is what n = 1 gives
+    best_of      write this many, n to 128, and give the n of the highest log-probability in all, the best
+                 first; None = n. The usage counts them all
     echo         the answer's text begins with the prompt's, and with ``logprobs`` its tokens do, too
     repetition_penalty  divides logits above 0 of tokens in prompt or answer, multiplies others; 1 = none
     presence_penalty    taken off the logits of tokens that the answer has already
@@ -70,6 +76,7 @@ class SamplingParams:
     allowed_token_ids   no other token may come, an end token neither; None = all may
     bad_words           texts whose tokens may not come one after the other
     min_tokens          so many tokens come before one that ends the answer
+    constraint   what the whole answer must be; None = any text
 
     docs/sampling.md says in which order these work and what each computes. Raises InvalidRequest naming the
     parameter and its range.
@@ -114,8 +121,12 @@ class SamplingParams:
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[str, ...] = ()
     min_tokens: int = 0
+    n: int = 1
+    best_of: int | None = None
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
+        require_constraint(self.constraint)
         if self.max_tokens is not None:
             require_integer("max_tokens", self.max_tokens, 0, 2**31 - 1)
         require_number("temperature", self.temperature, 0.0, 100.0)
@@ -129,6 +140,9 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), 0, MAX_TOP_LOGPROBS)
+        require_integer("n", self.n, 1, MAX_ANSWERS)
+        if self.best_of is not None:
+            require_integer("best_of", self.best_of, self.n, MAX_ANSWERS)
         for flag in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "echo"):
             require_flag(flag, getattr(self, flag))
         if not isinstance(self.completion_boundary, CompletionBoundary):
@@ -140,6 +154,11 @@ class SamplingParams:
         self._check_penalties()
         self._check_limits()
         self._check_tokens()
+
+    @property
+    def num_answers(self) -> int:
+        """Answers that are written, whether or not they are given."""
+        return self.n if self.best_of is None else self.best_of
 
     def _check_penalties(self) -> None:
         require_number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)

@@ -14,12 +14,21 @@ class ActiveRequest:
     """Ties a request's tokens, its growing answer and the place the answer goes. Times are monotonic seconds.
 
     ``prompt`` is what the tokens were made of. It may take ``timeout_s`` seconds in all, if that
-    is not None.
+    is not None. ``group``: all answers of a request for several, this one among them; else empty.
 
     Mutated by the engine's thread only.
     """
 
-    __slots__ = ("last_token_at", "outlet", "output", "prompt", "spec", "submitted_at", "timeout_s")
+    __slots__ = (
+        "group",
+        "last_token_at",
+        "outlet",
+        "output",
+        "prompt",
+        "spec",
+        "submitted_at",
+        "timeout_s",
+    )
 
     def __init__(
         self,
@@ -37,10 +46,21 @@ class ActiveRequest:
         self.prompt = prompt
         self.timeout_s = timeout_s
         self.last_token_at: float | None = None
+        self.group: tuple[ActiveRequest, ...] = ()
 
     @property
     def request_id(self) -> str:
         return self.spec.request_id
+
+    @property
+    def handle_id(self) -> str:
+        """The id of the request that it is an answer to: the first answer's."""
+        return self.group[0].request_id if self.group else self.request_id
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether there is anything of an answer to the request, be it another one."""
+        return any(each.output.num_tokens for each in self.group or (self,))
 
     @property
     def deadline(self) -> float | None:

@@ -16,11 +16,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from ferrum.core.config import EngineConfig
 from ferrum.core.drafting import Drafter
-from ferrum.core.errors import FerrumError, QueueFull
+from ferrum.core.errors import FerrumError, InvalidRequest, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
+from ferrum.engine.answer_constraints import AnswerConstraints, ConstraintVocabulary
 from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
+from ferrum.engine.answers import answer_ids, answer_specs, join_answers
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
 from ferrum.engine.engine_resources import EngineResources
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
@@ -28,7 +30,7 @@ from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.engine.metrics import EngineMetrics
 from ferrum.engine.output_processor import RequestOutput
 from ferrum.engine.prefix_pins import PrefixPins
-from ferrum.engine.result_stream import ResultStream, StreamChannel
+from ferrum.engine.result_stream import Doorbell, ResultStream, StreamChannel
 from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.engine.status import EngineStatus
 from ferrum.engine.step_loop import StepLoop
@@ -47,7 +49,7 @@ from ferrum.tokenization.stream_decoder import StreamDecoder
 _RETRY_S = 0.05
 
 
-class EngineTokenizer(PromptTokenizer, GateTokenizer, Protocol):
+class EngineTokenizer(PromptTokenizer, GateTokenizer, ConstraintVocabulary, Protocol):
     """What the engine asks of a tokenizer: prompts to ids, ids to text, and what ids stand for."""
 
 
@@ -95,6 +97,7 @@ class ContinuousBatchEngine:
             vocabulary_size,
             AnswerGates(tokenizer, policy),
         )
+        self._constraints = AnswerConstraints(tokenizer, vocabulary_size)
         plan = executor.resolved_plan
         pace = StepPace(plan.work if plan else UNIFORM_WORK)
         self._speculation = self._speculation_with(drafter, pace) if drafter is not None else None
@@ -156,22 +159,34 @@ class ContinuousBatchEngine:
         return self._steps.death_reason
 
     async def infer(self, request: InferenceRequest) -> InferenceResult:
-        """Answers one request. Cancelling the awaiting task cancels the request."""
-        outlet = TaskOutlet(asyncio.get_running_loop(), self._mailbox())
-        active = await self._accept(request, outlet)
+        """Answers one request. Cancelling the awaiting task cancels the request.
+
+        When one of several answers fails, the others are cancelled and the failure is raised.
+        """
+        loop, mailbox = asyncio.get_running_loop(), self._mailbox()
+        outlets = [TaskOutlet(loop, mailbox) for _ in range(request.sampling.num_answers)]
+        answers = await self._accept(request, outlets)
         try:
-            return await outlet.future
+            results = await asyncio.gather(*(outlet.future for outlet in outlets))
+            return join_answers(request.sampling, results)
         finally:
-            self._steps.cancel(active)
+            self._cancel(answers)
 
     async def open_stream(self, request: InferenceRequest) -> ResultStream:
         """Returns once the request is accepted, long before its first token; refusals are raised here."""
-        channel = StreamChannel(self._mailbox(), self._config.stream_buffer_chunks)
-        active = await self._accept(request, channel)
-        return ResultStream(channel, on_leave=lambda: self._steps.cancel(active))
+        if request.sampling.num_answers > request.sampling.n:
+            raise InvalidRequest(
+                "cannot be streamed: which answers are the best is known when all have ended", "best_of"
+            )
+        bell, mailbox = Doorbell(), self._mailbox()
+        channels = [
+            StreamChannel(mailbox, self._config.stream_buffer_chunks, bell) for _ in range(request.sampling.n)
+        ]
+        answers = await self._accept(request, channels)
+        return ResultStream(channels, bell, on_leave=lambda: self._cancel(answers))
 
     async def infer_stream(self, request: InferenceRequest) -> AsyncGenerator[StreamChunk, None]:
-        """Streams one answer; the last chunk carries the result. Closing the stream cancels the request."""
+        """Streams a request; the last chunk of each answer carries its result. Closing it cancels them."""
         async with await self.open_stream(request) as stream:
             async for chunk in stream:
                 yield chunk
@@ -182,22 +197,25 @@ class ContinuousBatchEngine:
         All are checked before the first one runs. More of them than the queue holds are fed in as room comes.
         The first failure cancels the others and is raised.
         """
-        specs = [self._inputs.prepare(request) for request in requests]
-        started: list[tuple[ActiveRequest, ThreadOutlet]] = []
+        specs = [self._constraints.apply(each, self._inputs.prepare(each)) for each in requests]
+        started: list[tuple[list[ActiveRequest], list[ThreadOutlet]]] = []
         try:
             for request, spec in zip(requests, specs, strict=True):
                 started.append(self._start_when_there_is_room(request, spec, started))
-            return [outlet.future.result() for _, outlet in started]
+            return [
+                join_answers(request.sampling, [outlet.future.result() for outlet in outlets])
+                for request, (_, outlets) in zip(requests, started, strict=True)
+            ]
         finally:
-            for active, _ in started:
-                self._steps.cancel(active)
+            for answers, _ in started:
+                self._cancel(answers)
 
     def cancel(self, request_id: str) -> bool:
-        """Ends an active request; its caller gets what there is, reason CANCELLED. False: not active."""
-        active = self._steps.find(request_id)
-        if active is not None:
-            self._steps.cancel(active)
-        return active is not None
+        """Ends an active request, all of its answers; its caller gets what there is, reason CANCELLED.
+
+        False: not active.
+        """
+        return self._steps.cancel_all_of(request_id)
 
     def update_priority(self, request_id: str, priority: int) -> bool:
         """Serves an active request by another priority from now on. False: not active.
@@ -254,46 +272,74 @@ class ContinuousBatchEngine:
                     parts.callback(self._speculation.close)
                 parts.callback(self._pins.close)
             parts.callback(self._workers.shutdown)
+            parts.callback(self._constraints.close)
 
-    async def _accept(self, request: InferenceRequest, outlet: Outlet) -> ActiveRequest:
+    def _cancel(self, answers: Sequence[ActiveRequest]) -> None:
+        for answer in answers:
+            self._steps.cancel(answer)
+
+    async def _accept(self, request: InferenceRequest, outlets: Sequence[Outlet]) -> list[ActiveRequest]:
         submitted_at = self._clock()
         loop = asyncio.get_running_loop()
-        with self._counted(request.request_id), self._place(request.request_id):
+        ids = answer_ids(request.request_id, len(outlets))
+        with self._counted(ids), self._places(request, ids):
             spec = await loop.run_in_executor(self._workers, self._inputs.prepare, request)
-            return self._submit(request, spec, outlet, submitted_at)
+            spec = await self._constraints.apply_beside(request, spec)
+            return self._submit(request, spec, outlets, submitted_at)
 
     @contextmanager
-    def _counted(self, request_id: str) -> Iterator[None]:
-        """Tells the observers that a request came, and when it is refused."""
-        self._observers.on(RequestSubmitted(request_id))
+    def _counted(self, request_ids: Sequence[str]) -> Iterator[None]:
+        """Tells the observers that requests came, and when they are refused."""
+        for request_id in request_ids:
+            self._observers.on(RequestSubmitted(request_id))
         try:
             yield
         except FerrumError as error:
-            self._observers.on(RequestRejected(request_id, type(error).__name__))
+            for request_id in request_ids:
+                self._observers.on(RequestRejected(request_id, type(error).__name__))
             raise
 
     @contextmanager
-    def _place(self, request_id: str) -> Iterator[None]:
-        """A place for the request while it is checked; given back when it is refused or its caller leaves."""
-        self._steps.open(request_id)
-        try:
+    def _places(self, request: InferenceRequest, request_ids: Sequence[str]) -> Iterator[None]:
+        """Places for the answers while the request is checked; given back when it is refused or its caller
+        leaves.
+        """
+        if len(request_ids) > self.request_capacity:
+            name = "n" if request.sampling.best_of is None else "best_of"
+            raise InvalidRequest(f"must be at most {self.request_capacity}: no more can run and wait", name)
+        with ExitStack() as opened:
+            for request_id in request_ids:
+                self._steps.open(request_id)
+                opened.callback(self._steps.reject, request_id)
             yield
-        except BaseException:
-            self._steps.reject(request_id)
-            raise
+            opened.pop_all()
 
     def _submit(
-        self, request: InferenceRequest, spec: SequenceSpec, outlet: Outlet, submitted_at: float
-    ) -> ActiveRequest:
-        output = RequestOutput(
-            spec,
-            self._decoder(request, spec),
-            StopMatcher(spec.stops.texts),
-            self._logprob_trail(request, spec),
-        )
-        active = ActiveRequest(spec, output, outlet, submitted_at, request.prompt, request.timeout_s)
-        self._steps.submit(active)
-        return active
+        self, request: InferenceRequest, spec: SequenceSpec, outlets: Sequence[Outlet], submitted_at: float
+    ) -> list[ActiveRequest]:
+        num_tokens, most = len(outlets) * len(spec.prompt_ids), self._config.scheduler.max_waiting_tokens
+        if len(outlets) > 1 and num_tokens > most:
+            raise InvalidRequest(
+                f"{len(outlets)} answers to a prompt of {len(spec.prompt_ids)} tokens are more than may wait "
+                f"({most} tokens); ask for fewer",
+                "n" if request.sampling.best_of is None else "best_of",
+            )
+        answers = []
+        for each, outlet in zip(answer_specs(spec, len(outlets)), outlets, strict=True):
+            output = RequestOutput(
+                each,
+                self._decoder(request, each),
+                StopMatcher(each.stops.texts),
+                self._logprob_trail(request, each),
+            )
+            answers.append(
+                ActiveRequest(each, output, outlet, submitted_at, request.prompt, request.timeout_s)
+            )
+        if len(answers) > 1:
+            for answer in answers:
+                answer.group = tuple(answers)
+        self._steps.submit(answers)
+        return answers
 
     def _decoder(self, request: InferenceRequest, spec: SequenceSpec) -> StreamDecoder:
         preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
@@ -310,16 +356,17 @@ class ContinuousBatchEngine:
         self,
         request: InferenceRequest,
         spec: SequenceSpec,
-        started: Sequence[tuple[ActiveRequest, ThreadOutlet]],
-    ) -> tuple[ActiveRequest, ThreadOutlet]:
-        outlet = ThreadOutlet()
-        with self._counted(request.request_id):
+        started: Sequence[tuple[list[ActiveRequest], list[ThreadOutlet]]],
+    ) -> tuple[list[ActiveRequest], list[ThreadOutlet]]:
+        outlets = [ThreadOutlet() for _ in range(request.sampling.num_answers)]
+        ids = answer_ids(request.request_id, len(outlets))
+        with self._counted(ids):
             while True:
                 try:
-                    with self._place(request.request_id):
-                        return self._submit(request, spec, outlet, self._clock()), outlet
+                    with self._places(request, ids):
+                        return self._submit(request, spec, outlets, self._clock()), outlets
                 except QueueFull:
-                    _wait_for_one([other.future for _, other in started])
+                    _wait_for_one([outlet.future for _, others in started for outlet in others])
 
     def _mailbox(self) -> LoopMailbox:
         loop = asyncio.get_running_loop()

@@ -75,7 +75,7 @@ class InputProcessor:
             tenant=request.tenant,
             stops=stops,
             gate=self._gates.gate_for(sampling, stops, max_tokens),
-            logprobs=sampling.logprobs,
+            logprobs=_logprobs(sampling),
             prompt_logprobs=_prompt_logprobs(sampling),
             prompt_text=self._prompt_text(sampling, prompt_ids),
             rules=begin_rules(sampling, prompt_ids, self._tokenizer, self._vocabulary_size),
@@ -119,3 +119,10 @@ def _prompt_logprobs(sampling: SamplingParams) -> int | None:
     """What is to be found of the prompt: an echoed one has log-probabilities as the answer has."""
     wanted = (sampling.prompt_logprobs, sampling.logprobs if sampling.echo else None)
     return max((each for each in wanted if each is not None), default=None)
+
+
+def _logprobs(sampling: SamplingParams) -> int | None:
+    """What is to be found of the answer: the best of several is known by it."""
+    if sampling.logprobs is None and sampling.num_answers > sampling.n:
+        return 0
+    return sampling.logprobs

@@ -26,7 +26,7 @@ class LogprobTrail:
         self._answer: list[TokenLogprobs] = []
         self._num_taken = 0
         self._has_taken_prompt = False
-        self.cumulative = 0.0
+        self._cumulative = 0.0
 
     def add_prompt(self, scored: ScoredTokens) -> None:
         """Rows of the prompt; a request that was preempted may bring some for the second time."""
@@ -37,11 +37,16 @@ class LogprobTrail:
         """A token of the answer."""
         if token.logprobs is None:
             return
-        self.cumulative += token.logprobs.logprob
+        self._cumulative += token.logprobs.logprob
         if self._spec.sampling.logprobs is not None:
             entry = self._entry(token.token_id, self._num_characters, token.logprobs)
             self._answer.append(entry)
             self._num_characters += len(self._decoder.push(token.token_id))
+
+    @property
+    def cumulative(self) -> float | None:
+        """The sum over the answer's tokens so far; None where nothing asked for them."""
+        return None if self._spec.logprobs is None else self._cumulative
 
     @property
     def answer(self) -> tuple[TokenLogprobs, ...] | None:

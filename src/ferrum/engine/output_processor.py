@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
+from ferrum.core.errors import BrokenConstraint
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken, ScoredTokens
 from ferrum.core.token_gate import pass_through
@@ -52,6 +53,7 @@ class RequestOutput:
         self._spec = spec
         self._rules = spec.stops
         self._gate = spec.gate
+        self._constraint = spec.constraint
         self._decoder = decoder
         self._stops = stops
         self._token_ids: list[int] = []
@@ -75,6 +77,8 @@ class RequestOutput:
             return self._flush("", FinishReason.LENGTH)  # The token was chosen, but nobody asked for one.
         if self._gate is not None:
             self._gate = pass_through(self._gate, token.token_id)
+        if self._constraint is not None:
+            self._constraint = self._constraint.after(token.token_id)
         self._token_ids.append(token.token_id)
         if token.logit_digest is not None:
             self._digests.append(token.logit_digest)
@@ -83,6 +87,8 @@ class RequestOutput:
         update = self._read(token.token_id)
         self._pieces.append(update.text)
         self._stop_reason = update.stop_reason
+        if update.finish_reason is not None:
+            self._require_fulfilled(update.finish_reason)
         return update
 
     def accept_prompt(self, scored: ScoredTokens) -> None:
@@ -116,6 +122,7 @@ class RequestOutput:
             stop_reason=self._stop_reason,
             logprobs=self._trail.answer if self._trail is not None else None,
             prompt_logprobs=self._trail.prompt if self._trail is not None else None,
+            cumulative_logprob=self._trail.cumulative if self._trail is not None else None,
         )
 
     def _trace(self) -> TokenTrace:
@@ -138,9 +145,29 @@ class RequestOutput:
         shown = self._stops.push(text) if may_end else self._stops.pass_over(text)
         if shown.stop is not None:
             return self._stopped(shown)
+        if self._constraint is not None and self._constraint.is_complete:
+            return self._flush(shown.emit, FinishReason.EOS)
         if len(self._token_ids) >= self._spec.max_tokens:
             return self._flush(shown.emit, FinishReason.LENGTH)
         return OutputUpdate(shown.emit)
+
+    def _require_fulfilled(self, reason: FinishReason) -> None:
+        """Raises BrokenConstraint for an answer that ended by itself and is not what was asked for.
+
+        One that ran out of tokens says so and is the beginning of such an answer; a stop string may cut a
+        text, but no JSON value.
+        """
+        constraint = self._constraint
+        if constraint is None or reason is FinishReason.LENGTH:
+            return
+        if isinstance(self._stop_reason, str):
+            problem = constraint.problem_of("".join(self._pieces[1:])) if constraint.is_json else None
+            if problem is not None:
+                problem = f"the stop string {self._stop_reason!r} cut it: {problem}"
+        else:
+            problem = constraint.problem()
+        if problem is not None:
+            raise BrokenConstraint(self._spec.request_id, problem)
 
     def _end_at(self, token_id: int, reason: FinishReason, stop_reason: int | str | None) -> OutputUpdate:
         """The answer ends with a token whose text is shown only where the caller wants to see it."""

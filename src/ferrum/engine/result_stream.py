@@ -1,10 +1,10 @@
-"""One answer as an asynchronous stream of text with its result at the end."""
+"""The answers of a request as an asynchronous stream of text, each with its result at its end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from ferrum.core.errors import FerrumError
@@ -13,8 +13,25 @@ from ferrum.engine.delivery import End, LoopMailbox
 from ferrum.engine.delta import Delta
 
 
+class Doorbell:
+    """Wakes the one reader of a stream. Lives on one asyncio loop."""
+
+    def __init__(self) -> None:
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Until it rings."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def ring(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
 class StreamChannel:
-    """The engine's side of a stream: text that waits for its reader, and the end. Lives on one asyncio loop.
+    """The engine's side of one answer in a stream: text that waits for its reader, and the end. Lives on one
+    asyncio loop.
 
     Holds at most ``capacity`` pieces for a slow reader: after that, new text joins the newest piece, so
     nothing is lost and the engine never waits. The engine keeps the channel and not the reader, so a reader
@@ -23,10 +40,10 @@ class StreamChannel:
 
     shows_text = True
 
-    def __init__(self, mailbox: LoopMailbox, capacity: int) -> None:
+    def __init__(self, mailbox: LoopMailbox, capacity: int, bell: Doorbell) -> None:
         self._mailbox = mailbox
         self._capacity = capacity
-        self._waiter: asyncio.Future[None] | None = None
+        self._bell = bell
         self.pieces: deque[Delta] = deque()
         self.end: End | None = None
 
@@ -42,59 +59,70 @@ class StreamChannel:
         elif delta:
             self.pieces.append(delta)
         self.end = end
-        self.wake_reader()
-
-    async def wait(self) -> None:
-        """Until something was delivered, or the reader was woken."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
-
-    def wake_reader(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._bell.ring()
 
 
 class ResultStream:
-    """An AsyncIterator of StreamChunk; the last one carries the result. A failure is raised by the iterator.
+    """An AsyncIterator of StreamChunk; each answer's last one carries its result. A failure of any answer is
+    raised by the iterator and ends all.
 
-    Closing the stream, or dropping it, cancels the request (``on_leave``). Giving up one wait for the next
-    chunk (a timeout) does not. Used on the loop that opened it.
+    What waits of several answers is taken from each in turn. Closing the stream, or dropping it, cancels the
+    request (``on_leave``). Giving up one wait for the next chunk (a timeout) does not. Used on the loop that
+    opened it.
     """
 
-    def __init__(self, channel: StreamChannel, on_leave: Callable[[], None]) -> None:
-        self._channel = channel
+    def __init__(
+        self, channels: Sequence[StreamChannel], bell: Doorbell, on_leave: Callable[[], None]
+    ) -> None:
+        self._open = deque(enumerate(channels))
+        self._bell = bell
         self._on_leave = on_leave
         self._is_over = False
 
     @property
     def num_buffered(self) -> int:
         """Pieces of text that wait for the reader."""
-        return len(self._channel.pieces)
+        return sum(len(channel.pieces) for _, channel in self._open)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> StreamChunk:
-        channel = self._channel
-        while not (channel.pieces or channel.end or self._is_over):
-            await channel.wait()
-        if self._is_over:
-            raise StopAsyncIteration
-        if channel.pieces:
-            delta = channel.pieces.popleft()
-            return StreamChunk(delta.text, logprobs=delta.logprobs)
-        self._is_over = True
-        assert channel.end is not None
-        if isinstance(channel.end, FerrumError):
-            raise channel.end
-        return StreamChunk("", channel.end)
+        while not self._is_over:
+            chunk = self._next_chunk()
+            if chunk is not None:
+                return chunk
+            await self._bell.wait()
+        raise StopAsyncIteration
+
+    def _next_chunk(self) -> StreamChunk | None:
+        for _ in range(len(self._open)):
+            index, channel = self._open[0]
+            if channel.pieces:
+                self._open.rotate(-1)
+                delta = channel.pieces.popleft()
+                return StreamChunk(delta.text, logprobs=delta.logprobs, index=index)
+            if channel.end is not None:
+                self._open.popleft()
+                return self._last_chunk(index, channel.end)
+            self._open.rotate(-1)
+        return None
+
+    def _last_chunk(self, index: int, end: End) -> StreamChunk:
+        self._is_over = not self._open
+        if isinstance(end, FerrumError):
+            if not self._is_over:
+                self._is_over = True
+                self._on_leave()
+            raise end
+        return StreamChunk("", end, index=index)
 
     async def aclose(self) -> None:
         """Ends the stream; a request that still runs is cancelled. Idempotent."""
         if not self._is_over:
             self._is_over = True
             self._on_leave()
-            self._channel.wake_reader()
+            self._bell.ring()
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TypeVar
@@ -124,20 +124,29 @@ class StepLoop:
             self._slots.reject(request_id)
         self._news.account_closed(request_id)
 
-    def submit(self, request: ActiveRequest) -> None:
-        """Publishes an opened request to scheduler and thread at once; the thread is woken, or started.
+    def submit(self, requests: Sequence[ActiveRequest]) -> None:
+        """Publishes opened requests to scheduler and thread at once; the thread is woken, or started.
 
-        Raises EngineClosed, EngineStalled, QueueFull or ResourceExhausted; the place is then still the
-        caller's to reject.
+        All of them or none: raises EngineClosed, EngineStalled, QueueFull or ResourceExhausted; the places
+        are then still the caller's to reject.
         """
         with self._locked():
             self._require_open()
-            self._scheduler.submit(request.spec, self._slots.retry_after_s)
-            self._slots.admit(request.request_id)
-            self._active[request.request_id] = request
-            self._deadlines.add(request)
+            submitted: list[ActiveRequest] = []
+            try:
+                for request in requests:
+                    self._scheduler.submit(request.spec, self._slots.retry_after_s)
+                    submitted.append(request)
+            except FerrumError:
+                for request in submitted:
+                    self._scheduler.finish(request.request_id)
+                raise
+            for request in requests:
+                self._slots.admit(request.request_id)
+                self._active[request.request_id] = request
+                self._deadlines.add(request)
+                self._news.request_queued(request)
             self._stall_watch.begin()
-            self._news.request_queued(request)
             self._ensure_thread()
             self._work.notify_all()
 
@@ -172,13 +181,23 @@ class StepLoop:
     def update_priority(self, request_id: str, priority: int) -> bool:
         """False for a request that is not active. Raises InvalidRequest where nobody looks at priorities."""
         with self._locked():
-            if request_id not in self._active:
-                return False
-            self._scheduler.update_priority(request_id, priority)
-            return True
+            found = self._find(request_id)
+            for request in found:
+                self._scheduler.update_priority(request.request_id, priority)
+            return bool(found)
 
-    def find(self, request_id: str) -> ActiveRequest | None:
-        return self._active.get(request_id)
+    def cancel_all_of(self, request_id: str) -> bool:
+        """Cancels all answers of a request that are active. False: there is none."""
+        found = self._find(request_id)
+        for request in found:
+            self.cancel(request)
+        return bool(found)
+
+    def _find(self, request_id: str) -> list[ActiveRequest]:
+        active = self._active.get(request_id)
+        if active is not None and not active.group:
+            return [active]
+        return [each for each in tuple(self._active.values()) if each.handle_id == request_id]
 
     def close(self, drain_s: float) -> None:
         """Takes no more requests, lets the active ones run ``drain_s`` seconds, then cancels them and ends.
@@ -325,7 +344,7 @@ class StepLoop:
     def _end_expired(self) -> None:
         """The one place where time runs out: for those that wait, before any work is done for them."""
         for request in self._deadlines.take_expired(self._clock()):
-            if request.output.num_tokens:
+            if request.has_tokens:
                 text = request.output.flush()
                 self._end(request, text, self._result(request, FinishReason.TIMEOUT))
             else:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ferrum.core.completion_boundary import boundary_to_mapping
 from ferrum.core.evidence_config import BundleTokenIds, Entrypoint
 from ferrum.core.request_record import RequestRecord
 from ferrum.core.sampling_params import SamplingParams
@@ -125,7 +126,7 @@ _RULE_NUMBERS = (
 
 
 def _sampling_object(record: RequestRecord) -> dict[str, Any]:
-    """The seed and the budget as resolved. Stop strings are the caller's texts."""
+    """The seed and the budget as resolved. Stop strings are the caller's texts; texts of tokens are not."""
     return {
         "request_id": record.request_id,
         **_plain_sampling(record),
@@ -147,6 +148,9 @@ def _plain_sampling(record: RequestRecord) -> dict[str, Any]:
         "stop_token_ids": list(sampling.stop_token_ids),
         "include_stop_str_in_output": sampling.include_stop_str_in_output,
         "skip_special_tokens": sampling.skip_special_tokens,
+        "completion_boundary": boundary_to_mapping(sampling.completion_boundary),
+        "forbidden_first_texts": list(sampling.forbidden_first_texts),
+        "control_texts": list(sampling.control_texts),
         **{name: getattr(sampling, name) for name in _RULE_NUMBERS},
         "dry_sequence_breakers": list(sampling.dry_sequence_breakers),
         "logit_bias": {str(token_id): bias for token_id, bias in sampling.logit_bias.items()},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ferrum.core.completion_boundary import boundary_from_mapping
 from ferrum.core.errors import FerrumError, InvalidRequest, UnusableBundle
 from ferrum.core.evidence_config import Entrypoint
 from ferrum.core.request import FinishReason
@@ -118,12 +119,22 @@ def _token_ids(path: Path, name: str, contents: Mapping[str, Any]) -> tuple[int,
     return tuple(token_ids)
 
 
+_LISTS = (
+    "stop_token_ids",
+    "dry_sequence_breakers",
+    "allowed_token_ids",
+    "forbidden_first_texts",
+    "control_texts",
+)
+
+
 def _sampling(content: Mapping[str, Any]) -> SamplingParams:
     """Bundles keep no texts of the caller: what stop strings cut is known, not what bad words prevented."""
     if content.get("bad_words"):
         raise InvalidRequest("their texts are not kept, so it cannot be asked again", param="bad_words")
     kept = {name: value for name, value in content.items() if name not in ("request_id", "stop", "bad_words")}
-    for name in ("stop_token_ids", "dry_sequence_breakers", "allowed_token_ids"):
+    kept["completion_boundary"] = boundary_from_mapping(kept.get("completion_boundary"))
+    for name in _LISTS:
         if isinstance(kept.get(name), list):
             kept[name] = tuple(kept[name])
     if isinstance(kept.get("logit_bias"), dict):

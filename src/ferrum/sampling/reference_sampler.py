@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ferrum.core.arrays import FloatArray
 from ferrum.core.errors import InternalError
-from ferrum.core.float_math import natural_log64
+from ferrum.core.float_math import exp32, natural_log64
 from ferrum.core.philox import uniform
 from ferrum.core.step import SamplingInstruction
 from ferrum.core.token_rules import RuleSettings, TokenMask, TokenRules
@@ -26,7 +26,7 @@ NOTHING_ALLOWED: Final = "no token is allowed: masks and bans leave none of the 
 
 _NO_RULES: Final = TokenRules(RuleSettings())
 _TOP_CHOICES_PURPOSE: Final = 1  # of the draw that decides on XTC
-_BITS_PER_NAT: Final = 1.44269504088896340736
+_NATS_PER_BIT: Final = 0.69314718055994531
 
 Candidates = NDArray[np.intp]
 """Token ids that may be chosen; where one of top_k, typical_p, top_p, XTC and mirostat is asked for, heaviest
@@ -72,7 +72,7 @@ def choose_with_state(logits: FloatArray, sampling: SamplingInstruction) -> Choi
     chosen = _draw(candidates, weights, uniform(sampling.seed, sampling.position))
     if settings.mirostat_tau == 0:
         return Choice(chosen, rules.mirostat_mu)
-    surprise = float(_surprises(candidates, weights)[candidates == chosen][0])
+    surprise = _surprise(chosen, candidates, weights)
     return Choice(chosen, rules.mirostat_mu - settings.mirostat_eta * (surprise - settings.mirostat_tau))
 
 
@@ -148,15 +148,18 @@ def _without_top_choices(candidates: Candidates, weights: FloatArray, threshold:
 
 def _unsurprising(candidates: Candidates, weights: FloatArray, most_bits: float) -> Candidates:
     """Those whose surprise is at most ``most_bits``, and the heaviest (Basu et al., "Mirostat", 2021)."""
-    stays = _surprises(candidates, weights) <= most_bits
+    total = weights[candidates].sum(dtype=np.float64)
+    share = exp32(np.array([-most_bits * _NATS_PER_BIT], np.float32))[0]
+    least = np.float32(total * np.float64(share))
+    stays = weights[candidates] >= least
     stays[0] = True
     return candidates[stays]
 
 
-def _surprises(candidates: Candidates, weights: FloatArray) -> NDArray[np.float64]:
-    """In bits, among the candidates."""
-    candidate_weights = weights[candidates].astype(np.float64)
-    return natural_log64(candidate_weights.sum() / candidate_weights) * _BITS_PER_NAT
+def _surprise(token_id: int, candidates: Candidates, weights: FloatArray) -> float:
+    """In bits, of one of the candidates."""
+    total = weights[candidates].sum(dtype=np.float64)
+    return float(natural_log64(total / np.float64(weights[token_id]))) / _NATS_PER_BIT
 
 
 def _draw(candidates: Candidates, weights: FloatArray, share: float) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.cache_use import CacheUse
@@ -14,6 +15,9 @@ from ferrum.core.token_gate import TokenGate, is_allowed
 from ferrum.sampling.rule_history import RuleHistory
 from ferrum.tokenization.decoded_prompt import DecodedPrompt
 from ferrum.tokenization.stop_rules import StopRules
+
+if TYPE_CHECKING:  # It brings the grammar engine, which most processes never need.
+    from ferrum.constraints.constraint_gate import ConstraintGate
 
 _SEED_MASK = 2**64 - 1
 
@@ -26,9 +30,10 @@ class SequenceSpec:
     ``is_budget_explicit`` is false), and so is ``seed``. ``scope``: whose cached blocks it may use;
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
     evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
-    ``gate``: which tokens may come, and ``rules``: how they are chosen, at the beginning of the answer.
-    ``logprobs`` and ``prompt_logprobs``: what steps are to find, whether or not the caller sees it.
-    ``prompt_text`` where the answer needs it.
+    ``gate``: which tokens may come, and ``rules``: how they are chosen, at the beginning of the answer;
+    ``constraint`` is one of the gates in it, which knows when the answer is complete. ``logprobs`` and
+    ``prompt_logprobs``: what steps are to find, whether or not the caller sees it. ``prompt_text`` where the
+    answer needs it.
     """
 
     request_id: str
@@ -44,6 +49,7 @@ class SequenceSpec:
     tenant: str | None = None
     stops: StopRules = field(default_factory=StopRules)
     gate: TokenGate | None = None
+    constraint: ConstraintGate | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt_text: DecodedPrompt | None = None

@@ -40,10 +40,7 @@ class Speculation:
             chances = self._drafter.chances(wishes)
             if not any(chances):
                 return {}
-            counts = self._counts(wishes, chances)
-            if not any(counts):
-                return {}
-            drafts = self._drafter.draft(wishes, counts)
+            drafts = self._drafter.draft(wishes, self._counts(wishes, chances))
         except Exception:
             self._has_failed = True
             _log.exception("drafting tokens failed; from now on there is no speculation")

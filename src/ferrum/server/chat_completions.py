@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from ferrum.core.errors import FerrumError, InvalidRequest
 from ferrum.core.request import InferenceResult
+from ferrum.server.constraint_fields import constraint_wire_name
 from ferrum.server.core_to_wire import end_fields, usage_fields
 from ferrum.server.disconnect import run_while_connected
 from ferrum.server.engine_door import ChunkStream
@@ -47,7 +48,7 @@ def chat_completions_routes(context: ServerContext) -> list[Route]:
 
 
 def _wire_names(body: ChatCompletionBody) -> dict[str, str]:
-    names = {"prompt": "messages"}
+    names = {"prompt": "messages", "constraint": constraint_wire_name(body)}
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
     return names

@@ -12,13 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ferrum.core.errors import InvalidRequest
+from ferrum.core.errors import FerrumError, InvalidRequest
 from ferrum.core.request import InferenceRequest, InferenceResult
 from ferrum.server.completion_prompts import completion_prompts
+from ferrum.server.constraint_fields import constraint_wire_name
 from ferrum.server.core_to_wire import end_fields, usage_fields
 from ferrum.server.disconnect import cancel_and_wait, run_while_connected
 from ferrum.server.engine_door import ChunkStream, EngineDoor
-from ferrum.server.error_responses import answering_errors, json_response
+from ferrum.server.error_responses import answering_errors, error_response, json_response
 from ferrum.server.merged_streams import merge_streams
 from ferrum.server.request_body import read_json_object
 from ferrum.server.server_context import ServerContext
@@ -41,7 +42,10 @@ def completions_routes(context: ServerContext) -> list[Route]:
         refuse_unsupported(COMPLETION_FIELDS, content)
         body = parse_body(CompletionBody, content)
         context.unknown_fields.note(body.model_extra or {})
-        return await _answer(context, request, body)
+        try:
+            return await _answer(context, request, body)
+        except FerrumError as error:
+            return error_response(error, {"constraint": constraint_wire_name(body)})
 
     return [Route("/v1/completions", create_completion, methods=["POST"])]
 

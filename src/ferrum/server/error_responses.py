@@ -19,7 +19,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ferrum.core.errors import (
+    BrokenConstraint,
     ChatTemplateError,
+    ConstraintTooComplex,
     ContextLengthExceeded,
     DeadlineExceeded,
     DuplicateRequest,
@@ -27,6 +29,7 @@ from ferrum.core.errors import (
     EngineStalled,
     FerrumError,
     ForbiddenToken,
+    InvalidConstraint,
     InvalidRequest,
     MalformedAnswer,
     QueueFull,
@@ -60,7 +63,10 @@ KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (ContextLengthExceeded, ErrorKind(400, INVALID, "context_length_exceeded")),
     (ChatTemplateError, ErrorKind(400, INVALID, "chat_template_error")),
     (DuplicateRequest, ErrorKind(409, INVALID, "duplicate_request")),
+    (InvalidConstraint, ErrorKind(400, INVALID, "invalid_constraint")),
+    (ConstraintTooComplex, ErrorKind(400, INVALID, "constraint_too_complex")),
     (InvalidRequest, ErrorKind(400, INVALID)),
+    (BrokenConstraint, ErrorKind(500, "internal_server_error", "constraint_not_fulfilled")),
     (QueueFull, ErrorKind(429, "rate_limit_error", "queue_full")),
     (DeadlineExceeded, ErrorKind(504, "timeout_error", "deadline_exceeded")),
     (ResourceExhausted, ErrorKind(503, UNAVAILABLE, "resource_exhausted")),

@@ -13,10 +13,11 @@ from ferrum.core.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedField:
-    """``harmless`` lists the values (besides null) that ask for nothing."""
+    """``harmless`` lists the values (besides null) that ask for nothing; ``advice`` says what to do."""
 
     name: str
     harmless: tuple[object, ...] = ()
+    advice: str = ""
 
     def is_harmless(self, value: object) -> bool:
         if value is None or any(type(value) is type(other) and value == other for other in self.harmless):
@@ -33,11 +34,13 @@ def _is_number(value: object) -> bool:
 SHARED = (
     UnsupportedField("n", (1,)),
     UnsupportedField("tfs_z", (1,)),
-    UnsupportedField("response_format", ({"type": "text"},)),
-    UnsupportedField("guided_json"),
-    UnsupportedField("guided_regex"),
-    UnsupportedField("guided_choice"),
-    UnsupportedField("guided_grammar"),
+    UnsupportedField("guided_json", advice="send structured_outputs.json"),
+    UnsupportedField("guided_regex", advice="send structured_outputs.regex"),
+    UnsupportedField("guided_choice", advice="send structured_outputs.choice"),
+    UnsupportedField("guided_grammar", advice="send structured_outputs.grammar"),
+    UnsupportedField("guided_json_object", (False,), advice="send structured_outputs.json_object"),
+    UnsupportedField("guided_whitespace_pattern", advice="blanks are bounded already"),
+    UnsupportedField("structural_tag", advice="send structured_outputs.structural_tag"),
 )
 
 CHAT_FIELDS = (
@@ -69,4 +72,5 @@ def refuse_unsupported(fields: tuple[UnsupportedField, ...], content: Mapping[st
         if field.name in content and not field.is_harmless(content[field.name]):
             allowed = [repr(value) for value in field.harmless]
             advice = f"leave it out or send {' or '.join(allowed)}" if allowed else "leave it out"
+            advice = field.advice or advice
             raise InvalidRequest(f"is not supported by this server; {advice}", param=field.name)

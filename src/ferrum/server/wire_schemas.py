@@ -29,9 +29,11 @@ class StreamOptions(BaseModel):
 class GenerationBody(BaseModel):
     """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``stop_token_ids``,
     ``include_stop_str_in_output``, ``skip_special_tokens``, ``cache_salt`` (vLLM's names), ``priority``
-    (vLLM's too), ``repetition_penalty``, ``allowed_token_ids``, ``bad_words``, ``min_tokens`` (vLLM's),
-    ``repeat_penalty`` (the same as ``repetition_penalty``), ``repeat_last_n`` and from ``typical_p`` to
-    ``mirostat_eta`` (llama.cpp's), ``timeout_s``, ``explain_cache`` and ``token_trace`` extend OpenAI's.
+    (vLLM's too), ``repetition_penalty``, ``allowed_token_ids``, ``bad_words``, ``min_tokens``,
+    ``structured_outputs`` (vLLM's), ``repeat_penalty`` (the same as ``repetition_penalty``),
+    ``repeat_last_n`` and from ``typical_p`` to ``mirostat_eta`` (llama.cpp's), ``completion_boundary``,
+    ``forbidden_first_texts``, ``control_texts``, ``timeout_s``, ``explain_cache`` and ``token_trace`` extend
+    OpenAI's.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -72,12 +74,17 @@ class GenerationBody(BaseModel):
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
     min_tokens: int | None = None
+    completion_boundary: dict[str, Any] | None = None
+    forbidden_first_texts: list[str] | None = None
+    control_texts: list[str] | None = None
     cache_salt: str | None = None
     explain_cache: bool | None = None
     token_trace: bool | None = None
     timeout_s: float | None = None
     priority: int | None = None
     user: str | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
 
 
 class ChatCompletionBody(GenerationBody):

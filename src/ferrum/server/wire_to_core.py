@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ferrum.core.completion_boundary import boundary_from_mapping
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.constraint_fields import constraint_of
 from ferrum.server.server_options import ServerOptions
 from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
 
@@ -42,7 +44,15 @@ _SAME_NAMES = (
     "mirostat_eta",
     "min_tokens",
 )
-_LISTS = ("stop", "stop_token_ids", "dry_sequence_breakers", "allowed_token_ids", "bad_words")
+_LISTS = (
+    "stop",
+    "stop_token_ids",
+    "dry_sequence_breakers",
+    "allowed_token_ids",
+    "bad_words",
+    "forbidden_first_texts",
+    "control_texts",
+)
 _WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
 
 
@@ -50,12 +60,15 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
     """What ``body`` asks for, over ``defaults``. Raises InvalidRequest naming the field."""
     asked: dict[str, Any] = {name: getattr(body, name) for name in _SAME_NAMES}
     asked["max_tokens"] = max_tokens
+    asked["constraint"] = constraint_of(body)
     # Clients of vLLM and llama.cpp write -1 for "all".
     asked["top_k"] = 0 if body.top_k == -1 else body.top_k
     for name in _LISTS:
         value = getattr(body, name)
         asked[name] = None if value is None else tuple(value)
     asked["logit_bias"] = None if body.logit_bias is None else _by_token_id(body.logit_bias)
+    if body.completion_boundary is not None:
+        asked["completion_boundary"] = boundary_from_mapping(body.completion_boundary)
     asked = {name: value for name, value in asked.items() if value is not None}
     for name in _WINDOWS:
         if (value := getattr(body, name)) is not None:

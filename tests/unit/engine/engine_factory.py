@@ -62,10 +62,11 @@ def build_workshop(
     config: EngineConfig | None = None,
     clock: Callable[[], float] = time.monotonic,
     drafter: Drafter | None = None,
+    ledger: LifecycleLedger | None = None,
 ) -> Workshop:
     executor = executor or ScriptedExecutor()
     config = config or EngineConfig(scheduler=scheduler or SchedulerConfig())
-    ledger = LifecycleLedger()
+    ledger = ledger or LifecycleLedger()
     capacity, store = executor.capacity, executor.block_store
     prefixes = (
         PrefixCache("scripted", capacity.block_tokens, store) if store and config.prefix_cache else None

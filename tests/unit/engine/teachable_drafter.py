@@ -20,6 +20,10 @@ class TeachableDrafter:
         self.left: list[str] = []
         self.num_drafted = 0
         self.is_closed = False
+        self.num_prepared = 0
+
+    def prepare_startup(self) -> None:
+        self.num_prepared += 1
 
     def chances(self, wishes: Sequence[DraftWish]) -> list[Chances]:
         assert all(wish.most >= 1 for wish in wishes)

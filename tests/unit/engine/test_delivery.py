@@ -6,7 +6,7 @@ from typing import Any
 
 from ferrum.engine.delivery import End, LoopMailbox, PostOffice, TaskOutlet
 from ferrum.engine.delta import Delta
-from ferrum.engine.result_stream import StreamChannel
+from ferrum.engine.result_stream import Doorbell, StreamChannel
 
 
 class CountedLoop:
@@ -28,7 +28,7 @@ def _lost(outlet: object) -> None:
 async def test_a_step_of_many_answers_wakes_their_loop_once() -> None:
     loop = CountedLoop()
     mailbox = LoopMailbox(loop, _lost)  # type: ignore[arg-type]
-    channels = [StreamChannel(mailbox, capacity=4) for _ in range(16)]
+    channels = [StreamChannel(mailbox, 4, Doorbell()) for _ in range(16)]
     office = PostOffice()
     for text in ("one", " two"):
         for channel in channels:
@@ -42,7 +42,7 @@ async def test_a_step_of_many_answers_wakes_their_loop_once() -> None:
 async def test_a_loop_that_is_behind_is_not_woken_again_and_misses_nothing() -> None:
     loop = CountedLoop()
     mailbox = LoopMailbox(loop, _lost)  # type: ignore[arg-type]
-    channel = StreamChannel(mailbox, capacity=4)
+    channel = StreamChannel(mailbox, 4, Doorbell())
     office = PostOffice()
     for text in "abc":
         office.post(channel, Delta(text), None)
@@ -65,7 +65,7 @@ async def test_a_step_without_output_wakes_nobody() -> None:
 
 async def test_only_streams_ask_for_text_as_it_comes() -> None:
     mailbox = LoopMailbox(asyncio.get_running_loop(), _lost)
-    assert StreamChannel(mailbox, capacity=1).shows_text
+    assert StreamChannel(mailbox, 1, Doorbell()).shows_text
     assert not TaskOutlet(asyncio.get_running_loop(), mailbox).shows_text
 
 
@@ -75,7 +75,7 @@ async def test_what_a_closed_loop_never_read_is_reported() -> None:
     closed.close()
     mailbox = LoopMailbox(closed, lost.append)
     end: End | None = None
-    channel = StreamChannel(mailbox, capacity=1)
+    channel = StreamChannel(mailbox, 1, Doorbell())
     office = PostOffice()
     office.post(channel, Delta("text"), end)
     office.flush()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from recorded_engine import RecordedEngine, ask
 
+from ferrum.core.completion_boundary import AfterDelimiterAndPayload, Envelope
 from ferrum.core.errors import FerrumError, InternalError, UnusableBundle
 from ferrum.core.events import EngineFailed
 from ferrum.core.evidence_config import BundleOccasion, BundleTokenIds, Entrypoint, EvidenceConfig
@@ -190,6 +191,22 @@ def test_an_answer_that_ended_at_a_stop_string_is_compared_without_it(tmp_path: 
     assert report.is_same
     assert report.num_compared_tokens == len(recorded.output_ids or ())
     assert any("stop strings, which are redacted" in note for note in report.notes)
+
+
+def test_stops_and_gates_are_asked_for_again(tmp_path: Path) -> None:
+    boundary = AfterDelimiterAndPayload("#", Envelope("<", ">", 2))
+    wishes = {
+        "stop_token_ids": (250,),
+        "completion_boundary": boundary,
+        "forbidden_first_texts": ("\0",),
+        "control_texts": ("<bos>",),
+        "skip_special_tokens": False,
+        "include_stop_str_in_output": True,
+    }
+    (bundle,) = _record(tmp_path, None, ask("a", PROMPT, **wishes))
+    again = read_bundle(bundle).sampling
+    assert {name: getattr(again, name) for name in wishes} == wishes
+    assert _replay(bundle).is_same
 
 
 def test_hashed_ids_cannot_be_replayed_and_say_so(tmp_path: Path) -> None:

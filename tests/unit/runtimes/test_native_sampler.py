@@ -35,7 +35,14 @@ def _mask(seed: int, share: float) -> TokenMask:
     return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
-masks = st.builds(_mask, st.integers(0, 2**32 - 1), st.sampled_from([0.002, 0.3, 0.99]))
+def _prefix_mask(num_tokens: int) -> TokenMask:
+    """As for a model whose output layer is wider than the vocabulary."""
+    return np.packbits(np.arange(32 * 22) < num_tokens, bitorder="little").view(np.uint32)
+
+
+masks = st.builds(_mask, st.integers(0, 2**32 - 1), st.sampled_from([0.002, 0.3, 0.99])) | st.builds(
+    _prefix_mask, st.integers(0, 32 * 22)
+)
 
 
 @cache
@@ -112,6 +119,18 @@ def test_bits_of_a_mask_beyond_the_vocabulary_allow_nothing(kernel_set: str) -> 
     mask = np.array([0, 0, 0, 0xFFFFFFF8], np.uint32)
     instruction = SamplingInstruction(1.0, 0, 1.0, 0.0, 1, 1, mask=mask)
     assert native_choice(kernel_set, np.zeros(99, np.float32), instruction).token_id == -2
+
+
+@pytest.mark.parametrize("kernel_set", KERNEL_SETS)
+@pytest.mark.parametrize("num_allowed", [1, 31, 32, 33, 640, 699])
+def test_a_row_with_no_number_beyond_the_allowed_tokens_is_refused_all_the_same(
+    kernel_set: str, num_allowed: int
+) -> None:
+    logits = np.zeros(VOCABULARY, np.float32)
+    instruction = SamplingInstruction(1.0, 0, 1.0, 0.0, 1, 1, mask=_prefix_mask(num_allowed))
+    assert 0 <= native_choice(kernel_set, logits, instruction).token_id < num_allowed
+    logits[-1] = np.nan
+    assert native_choice(kernel_set, logits, instruction).token_id == -1
 
 
 def test_a_mask_that_does_not_fit_the_vocabulary_is_refused() -> None:

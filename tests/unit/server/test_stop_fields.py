@@ -8,6 +8,8 @@ from asgi_client import post
 from scripted_engine import ScriptedEngine
 from starlette.applications import Starlette
 
+from ferrum.core.completion_boundary import IMMEDIATE, AfterDelimiterAndPayload, Envelope
+from ferrum.core.errors import ForbiddenToken, MalformedAnswer
 from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult
 
 ROUTES = [
@@ -81,6 +83,67 @@ async def test_what_is_no_stop_is_refused_by_name(
     answer = await post(app, path, content | {name: value})
     assert answer.status == 400
     assert answer.json["error"]["param"].startswith(name)
+
+
+BOUNDARY = {
+    "delimiter": "</think>",
+    "envelope": {"open_text": "<call>", "close_text": "</call>", "max_envelopes": 3},
+}
+
+
+@pytest.mark.parametrize(("path", "content"), ROUTES)
+async def test_a_completion_boundary_and_texts_of_tokens_reach_the_engine(
+    app: Starlette, engine: ScriptedEngine, path: str, content: dict[str, Any]
+) -> None:
+    wishes = {
+        "completion_boundary": BOUNDARY,
+        "forbidden_first_texts": ["</think>"],
+        "control_texts": ["<call>"],
+    }
+    await post(app, path, content | wishes)
+    await post(app, path, content | dict.fromkeys(wishes))
+    asked, default = (each.sampling for each in engine.requests)
+    assert asked.completion_boundary == AfterDelimiterAndPayload("</think>", Envelope("<call>", "</call>", 3))
+    assert (asked.forbidden_first_texts, asked.control_texts) == (("</think>",), ("<call>",))
+    assert default.completion_boundary == IMMEDIATE
+    assert (default.forbidden_first_texts, default.control_texts) == ((), ())
+
+
+@pytest.mark.parametrize(("path", "content"), ROUTES)
+@pytest.mark.parametrize(
+    ("boundary", "param"),
+    [
+        ({"delimiter": ""}, "completion_boundary.delimiter"),
+        (
+            {"delimiter": "a", "envelope": {"open_text": "b", "close_text": "c", "max_envelopes": 0}},
+            "completion_boundary.envelope.max_envelopes",
+        ),
+        ("</think>", "completion_boundary"),
+    ],
+)
+async def test_what_is_no_completion_boundary_is_refused_by_name(
+    app: Starlette, path: str, content: dict[str, Any], boundary: object, param: str
+) -> None:
+    for stream in (False, True):
+        answer = await post(app, path, content | {"completion_boundary": boundary, "stream": stream})
+        assert answer.status == 400
+        assert answer.json["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ForbiddenToken(5), "forbidden_token"), (MalformedAnswer("two envelopes"), "malformed_answer")],
+)
+@pytest.mark.parametrize(("path", "content"), ROUTES)
+async def test_what_the_model_did_wrong_is_an_error_with_its_own_code(
+    app: Starlette, engine: ScriptedEngine, path: str, content: dict[str, Any], error: Exception, code: str
+) -> None:
+    engine.failure = error
+    whole = await post(app, path, content)
+    assert (whole.status, whole.json["error"]["code"]) == (500, code)
+    assert whole.json["error"]["message"] == str(error)
+    streamed = await post(app, path, content | {"stream": True})
+    assert [each["error"]["code"] for each in streamed.objects if "error" in each] == [code]
 
 
 @pytest.mark.parametrize("engine", ["</a>", 7, None], indirect=True)

@@ -74,6 +74,9 @@ class NgramDrafter:
     def __init__(self) -> None:
         self._tracks: dict[str, _Track] = {}
 
+    def prepare_startup(self) -> None:
+        """Nothing can be wrong with copying."""
+
     def chances(self, wishes: Sequence[DraftWish]) -> list[Chances]:
         return [self._go_on(wish).chances_of(wish.most) for wish in wishes]
 

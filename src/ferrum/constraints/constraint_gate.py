@@ -1,0 +1,168 @@
+"""How far one answer has come in its grammar: which tokens may come next, and whether it may end there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from llguidance import LLMatcher
+
+from ferrum.constraints.answer_check import AnswerCheck
+from ferrum.constraints.engine_messages import one_line
+from ferrum.core.errors import ConstraintTooComplex, FerrumError, ForbiddenToken
+from ferrum.core.token_gate import is_allowed
+from ferrum.core.token_rules import TokenMask
+
+Written = tuple["Written", int] | None
+"""The tokens of an answer, the last one at the outside; places share what they have in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReading:
+    """What is the same at every place of an answer: how its tokens are spelled and its end is checked.
+
+    ``delimiter`` separates a free part from the constrained one; None = all is constrained. ``is_json``:
+    the constrained part is one JSON value.
+    """
+
+    check: AnswerCheck
+    token_bytes: Callable[[int], bytes]
+    end_ids: frozenset[int]
+    num_words: int
+    delimiter: bytes | None
+    is_json: bool
+
+
+class ConstraintGate:
+    """A TokenGate: one place of one answer. Asking twice for the place after a token gives the same object.
+
+    The engine's state moves along with the first road that is taken; another one gets a copy of it. Used by
+    one thread at a time.
+    """
+
+    __slots__ = (
+        "_children",
+        "_depth",
+        "_error",
+        "_mask",
+        "_reading",
+        "_road",
+        "_written",
+        "is_complete",
+        "may_end",
+    )
+
+    def __init__(self, road: _Road, reading: AnswerReading, mask: TokenMask, written: Written = None) -> None:
+        self._road = road
+        self._reading = reading
+        self._written = written
+        self._depth = road.depth
+        self._mask = mask
+        self._error: FerrumError | None = None
+        self._children: dict[int, ConstraintGate] = {}
+        self.is_complete = road.engine.is_stopped()
+        self.may_end = road.engine.is_accepting()
+
+    @property
+    def mask(self) -> TokenMask:
+        return self._mask
+
+    @property
+    def error(self) -> FerrumError | None:
+        return self._error
+
+    @property
+    def is_json(self) -> bool:
+        return self._reading.is_json
+
+    def after(self, token_id: int) -> ConstraintGate:
+        child = self._children.get(token_id)
+        if child is not None:
+            return child
+        if self.is_complete or self._error is not None:
+            return self  # What follows a complete value is the end token.
+        child = self._children[token_id] = self._step(token_id)
+        return child
+
+    def problem(self) -> str | None:
+        """What is wrong with an answer that ends here; None: it is what the constraint says."""
+        if not self.may_end:
+            return "it ended before its value was complete"
+        return self._problem_of(self._all_bytes())
+
+    def problem_of(self, text: str) -> str | None:
+        """What is wrong with an answer of which ``text`` is shown; None: nothing."""
+        return self._problem_of(text.encode("utf-8", "replace"))
+
+    def _problem_of(self, data: bytes) -> str | None:
+        if self._reading.delimiter is not None:
+            data = data.partition(self._reading.delimiter)[2].lstrip(b" \t\r\n")
+        return self._reading.check.problem(data.decode("utf-8", "replace"))
+
+    def _step(self, token_id: int) -> ConstraintGate:
+        if not is_allowed(self._mask, token_id):
+            return self._failed(ForbiddenToken(token_id))
+        road = self._road if self._road.depth == self._depth else self._road.copy_at(self._depth)
+        mask = road.accept(token_id, self._reading.num_words)
+        if mask is None:
+            return self._failed(ConstraintTooComplex(road.failure()))
+        return ConstraintGate(road, self._reading, mask, (self._written, token_id))
+
+    def _failed(self, error: FerrumError) -> ConstraintGate:
+        gate = ConstraintGate(self._road, self._reading, np.zeros_like(self._mask), self._written)
+        gate._error = error
+        return gate
+
+    def _all_bytes(self) -> bytes:
+        token_ids: list[int] = []
+        written = self._written
+        while written is not None:
+            written, token_id = written
+            if token_id not in self._reading.end_ids:
+                token_ids.append(token_id)
+        return b"".join(map(self._reading.token_bytes, reversed(token_ids)))
+
+
+class _Road:
+    """The engine's state after ``depth`` tokens. Mutated by the gates on it."""
+
+    __slots__ = ("depth", "engine")
+
+    def __init__(self, engine: LLMatcher, depth: int = 0) -> None:
+        self.engine = engine
+        self.depth = depth
+
+    def accept(self, token_id: int, num_words: int) -> TokenMask | None:
+        """Goes on by a token that is allowed: the mask of the next one, None when the engine gave up."""
+        if not self.engine.consume_token(token_id):
+            return None
+        self.depth += 1
+        if self.engine.is_stopped():
+            return None if self.engine.is_error() else np.zeros(num_words, np.uint32)
+        mask = next_mask(self.engine, num_words)
+        return None if self.engine.is_error() else mask
+
+    def copy_at(self, depth: int) -> _Road:
+        """Another road from an earlier place on."""
+        engine = self.engine.deep_copy()
+        engine.rollback(self.depth - depth)
+        return _Road(engine, depth)
+
+    def failure(self) -> str:
+        return one_line(self.engine.get_error()) or "the grammar engine gave up"
+
+
+def next_mask(engine: LLMatcher, num_words: int) -> TokenMask:
+    """The tokens that may come next, [num_words]; the engine's own vocabulary may be shorter or longer."""
+    words = np.frombuffer(engine.compute_bitmask(), np.uint32)
+    if len(words) >= num_words:
+        return words[:num_words]
+    mask = np.zeros(num_words, np.uint32)
+    mask[: len(words)] = words
+    return mask
+
+
+def first_gate(engine: LLMatcher, reading: AnswerReading, mask: TokenMask) -> ConstraintGate:
+    """The beginning of an answer; ``engine`` is the answer's own, before its first token."""
+    return ConstraintGate(_Road(engine), reading, mask)

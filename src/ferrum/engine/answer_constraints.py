@@ -1,0 +1,94 @@
+"""Puts a request's constraint where its answer is chosen and read. Knows prompts, no grammars."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from ferrum.core.constraint import Constraint
+from ferrum.core.request import ChatPrompt, InferenceRequest
+from ferrum.core.token_gate import join_gates
+from ferrum.scheduling.sequence import SequenceSpec
+
+if TYPE_CHECKING:
+    from ferrum.constraints.constraint_compiler import CompiledConstraint, ConstraintCompiler
+
+# Where a chat template leaves the assistant's turn in the middle of its reasoning, the value comes after it.
+_OPENING, _CLOSING = "<think>", "</think>"
+_TAIL_TOKENS = 256
+
+
+class ConstraintVocabulary(Protocol):
+    """What constraints ask of a tokenizer; see constraints.constraint_tokenizer."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def eos_ids(self) -> Collection[int]: ...
+    @property
+    def control_ids(self) -> Collection[int]: ...
+    @property
+    def has_dummy_prefix(self) -> bool: ...
+    def token_bytes(self, token_id: int) -> bytes: ...
+    def encode(self, text: str) -> list[int]: ...
+
+
+class AnswerConstraints:
+    """Compiles what requests ask for; any thread and loop may use it. ``close`` ends its workers."""
+
+    def __init__(self, tokenizer: ConstraintVocabulary, vocabulary_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocabulary_size = vocabulary_size
+        self._lock = threading.Lock()
+        self._made: ConstraintCompiler | None = None
+
+    def apply(self, request: InferenceRequest, spec: SequenceSpec) -> SequenceSpec:
+        """``spec`` with its constraint, if there is one; waits for the compilation on this thread.
+
+        Raises InvalidConstraint and ConstraintTooComplex.
+        """
+        constraint = self._constraint(request, spec)
+        return spec if constraint is None else _constrained(spec, self._compiler().compile(constraint))
+
+    async def apply_beside(self, request: InferenceRequest, spec: SequenceSpec) -> SequenceSpec:
+        """As ``apply``, while the calling loop goes on."""
+        constraint = self._constraint(request, spec)
+        if constraint is None:
+            return spec
+        return _constrained(spec, await self._compiler().compile_beside(constraint))
+
+    def warm_up(self) -> None:
+        """Prepares beside what the first constraint needs."""
+        self._compiler().warm_up()
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    def _compiler(self) -> ConstraintCompiler:
+        with self._lock:
+            if self._made is None:
+                # The grammar engine and the validator are not part of starting up.
+                from ferrum.constraints.constraint_compiler import ConstraintCompiler
+
+                self._made = ConstraintCompiler(self._tokenizer, self._vocabulary_size)
+            return self._made
+
+    def _constraint(self, request: InferenceRequest, spec: SequenceSpec) -> Constraint | None:
+        constraint = request.sampling.constraint
+        if constraint is None or constraint.starts_after is not None:
+            return constraint
+        is_chat = isinstance(request.prompt, ChatPrompt)
+        return constraint.after(_CLOSING) if is_chat and self._is_reasoning(spec.prompt_ids) else constraint
+
+    def _is_reasoning(self, prompt_ids: Sequence[int]) -> bool:
+        tail = b"".join(map(self._tokenizer.token_bytes, prompt_ids[-_TAIL_TOKENS:]))
+        return tail.rfind(_OPENING.encode()) > tail.rfind(_CLOSING.encode())
+
+
+def _constrained(spec: SequenceSpec, compiled: CompiledConstraint) -> SequenceSpec:
+    gate = compiled.start()
+    gates = [gate] if spec.gate is None else [spec.gate, gate]
+    return replace(spec, gate=join_gates(gates), constraint=gate)
