@@ -246,7 +246,7 @@ class ContinuousBatchEngine:
         )
 
     def admission(self) -> AdmissionSnapshot:
-        """Raises EngineStalled when the engine does not let go of its books, InternalError if they are wrong."""
+        """Raises EngineStalled when the books are locked for long, InternalError when they are wrong."""
         counts = self._steps.snapshot()
         scheduler = self._config.scheduler
         states = self._resources.recurrent_stats(self._executor)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from engine_factory import ask, build_workshop, eventually
+from gated_executor import GatedExecutor
 from test_recurrent_states import RecurrentExecutor
 
 from ferrum.assembly.engine_builder import EngineBuilder
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import InternalError
-from ferrum.core.step import StepPlan
 from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.engine.snapshots import AdmissionSnapshot
 from ferrum.execution.executor import ResourceAuthority
@@ -34,41 +33,30 @@ SNAPSHOT = AdmissionSnapshot(
 )
 
 
-class HeldExecutor(ScriptedExecutor):
-    """Steps wait until they may go on."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.may_go_on = threading.Event()
-
-    def execute(self, plan: StepPlan) -> Any:
-        assert self.may_go_on.wait(10)
-        return super().execute(plan)
-
-
 async def test_admission_tells_limits_and_phases() -> None:
-    executor = HeldExecutor()
+    executor = GatedExecutor(ScriptedExecutor())
     scheduler = SchedulerConfig(max_running_requests=2, max_num_batched_tokens=64)
-    workshop = build_workshop(executor, scheduler)
-    requests = [ask(f"r{number}", "abcd", max_tokens=150) for number in range(4)]
-    streams = [await workshop.engine.open_stream(request) for request in requests]
-    executor.may_go_on.set()
-    for stream in streams[:2]:
-        await anext(stream)
-    executor.may_go_on.clear()
-    admission = workshop.engine.admission()
-    assert admission.max_running_requests == 2
-    assert admission.max_num_batched_tokens == 64
-    assert (admission.num_prefilling, admission.num_decoding) == (0, 2)
-    assert (admission.num_waiting, admission.num_waiting_tokens) == (2, 8)
-    executor.may_go_on.set()
-    for stream in streams:
-        async for _ in stream:
-            pass
-    await eventually(lambda: workshop.engine.admission().num_running == 0)
-    assert workshop.engine.admission() == replace(
-        admission, num_waiting=0, num_waiting_tokens=0, num_prefilling=0, num_decoding=0
+    workshop = build_workshop(executor, scheduler)  # type: ignore[arg-type]
+    asked = [
+        asyncio.create_task(workshop.engine.infer(ask(f"r{number}", "abcd", max_tokens=20)))
+        for number in range(4)
+    ]
+    executor.let_through(3)  # The first request, the second one, both.
+    await eventually(lambda: executor.is_held and workshop.engine.status().num_waiting == 2)
+    busy = AdmissionSnapshot(
+        authority=executor.resource_authority,
+        max_running_requests=2,
+        max_num_batched_tokens=64,
+        num_waiting=2,
+        num_waiting_tokens=8,
+        num_prefilling=0,
+        num_decoding=2,
     )
+    assert workshop.engine.admission() == busy
+    executor.open()
+    await asyncio.gather(*asked)
+    idle = replace(busy, num_waiting=0, num_waiting_tokens=0, num_decoding=0)
+    assert workshop.engine.admission() == idle
     await workshop.engine.shutdown(0.0)
 
 
