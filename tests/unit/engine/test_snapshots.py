@@ -16,7 +16,7 @@ from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import InternalError
 from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.engine.snapshots import AdmissionSnapshot
-from ferrum.execution.executor import ResourceAuthority
+from ferrum.execution.executor import ExecutorCapacity, ResourceAuthority
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
 from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.testing.byte_tokenizer import ByteTokenizer
@@ -117,7 +117,7 @@ class SlowlySubmittingScheduler(ContinuousBatchScheduler):
 
 def test_no_step_sees_a_request_before_it_is_published() -> None:
     """A step that named a request which nobody knows would fail everybody."""
-    workshop = build_workshop()
+    workshop = build_workshop(ScriptedExecutor(capacity=ExecutorCapacity(1024, 4, 512, 258)))
     engine = ContinuousBatchEngine(
         config=EngineConfig(),
         tokenizer=ByteTokenizer(),
@@ -126,7 +126,7 @@ def test_no_step_sees_a_request_before_it_is_published() -> None:
         resources=workshop.engine.resources,
         make_scheduler=SlowlySubmittingScheduler,
     )
-    requests = [ask(f"r{number}", max_tokens=200) for number in range(4)]
-    assert [len(result.token_ids) for result in engine.generate(requests)] == [200] * 4
+    requests = [ask(f"r{number}", max_tokens=400) for number in range(4)]
+    assert [len(result.token_ids) for result in engine.generate(requests)] == [400] * 4
     engine.close()
     workshop.engine.close()
