@@ -459,7 +459,7 @@ NB_MODULE(_native, m) {
       "kernel_sets",
       [] {
         std::vector<std::string> names;
-        for (const char* name : {"avx512", "avx2", "portable"})
+        for (const char* name : {"avx512", "avxvnni", "avx2", "portable"})
           if (select_kernels(name) != nullptr) names.emplace_back(name);
         return names;
       },

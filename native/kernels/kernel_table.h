@@ -153,9 +153,10 @@ struct KernelTable {
 // Null when the processor lacks the instructions or the build left that kernel set out.
 const KernelTable* portable_kernels();
 const KernelTable* avx2_kernels();
+const KernelTable* avxvnni_kernels();
 const KernelTable* avx512_kernels();
 
-// The best table this processor runs, or the one named ("portable", "avx2", "avx512"); null if it cannot run here.
+// The best table this processor runs, or the one named ("portable", "avx2", "avxvnni", "avx512"); null if it cannot run here.
 const KernelTable* select_kernels(const char* name);
 
 }  // namespace ferrum

@@ -395,7 +395,7 @@ void run_all(const KernelTable& kernels) {
 
 int main(int argc, char** argv) {
   if (argc == 1) {
-    for (const char* name : {"portable", "avx2", "avx512"})
+    for (const char* name : {"portable", "avx2", "avxvnni", "avx512"})
       if (ferrum::select_kernels(name) != nullptr) puts(name);
     return 0;
   }
