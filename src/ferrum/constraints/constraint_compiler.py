@@ -18,6 +18,7 @@ from ferrum.constraints.grammar_source import read_constraint
 from ferrum.constraints.thread_priority import give_way
 from ferrum.core.constraint import Constraint, ConstraintKind
 from ferrum.core.errors import ConstraintTooComplex, FerrumError, InternalError, InvalidConstraint
+from ferrum.core.token_gate import full_mask
 from ferrum.core.token_rules import TokenMask
 
 CACHE_ENTRIES = 256
@@ -52,7 +53,7 @@ class ConstraintCompiler:
         self, tokenizer: VocabularyTokenizer, vocabulary_size: int, compile_s: float = COMPILE_S
     ) -> None:
         self._tokenizer = ConstraintTokenizer(tokenizer)
-        self._num_words = -(-vocabulary_size // 32)
+        self._every_token = full_mask(vocabulary_size)
         self._compile_s = compile_s
         self._lock = threading.Lock()
         self._known: OrderedDict[Constraint, Future[CompiledConstraint]] = OrderedDict()
@@ -139,7 +140,7 @@ class ConstraintCompiler:
             check=source.check,
             token_bytes=self._tokenizer.token_bytes,
             end_ids=self._tokenizer.end_ids,
-            num_words=self._num_words,
+            every_token=self._every_token,
             delimiter=None if delimiter is None else delimiter.encode(),
             is_json=constraint.is_json,
         )
@@ -147,7 +148,7 @@ class ConstraintCompiler:
 
     def _first_mask(self, engine: LLMatcher, kind: ConstraintKind) -> TokenMask:
         """[num_words]. Raises InvalidConstraint for a grammar without a first token."""
-        mask = next_mask(engine, self._num_words)
+        mask = next_mask(engine, len(self._every_token))
         if engine.is_error() or engine.is_stopped():
             problem = one_line(engine.get_error()).removeprefix("NoExtensionBias")
             raise InvalidConstraint(f"no text fulfils the {kind}{': ' if problem else ''}{problem}")

@@ -120,6 +120,17 @@ class Usage:
     completion_tokens: int
     cached_tokens: int = 0
 
+    @classmethod
+    def of_answers(cls, usages: Sequence[Usage]) -> Usage:
+        """Of one request with these answers: its prompt once, and of it what was cached before any of them
+        was begun.
+        """
+        return cls(
+            usages[0].prompt_tokens,
+            sum(usage.completion_tokens for usage in usages),
+            min(usage.cached_tokens for usage in usages),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class InferenceResult:

@@ -58,13 +58,5 @@ def join_answers(sampling: SamplingParams, answers: Sequence[InferenceResult]) -
         kept.sort(key=lambda answer: -(answer.cumulative_logprob or 0.0))  # stable: ties in their order
     shared = answers[0].prompt_logprobs
     first, *others = (replace(answer, prompt_logprobs=shared) for answer in kept[: sampling.n])
-    return replace(first, usage=joined_usage(answers), alternatives=tuple(others))
-
-
-def joined_usage(answers: Sequence[InferenceResult]) -> Usage:
-    """Of one request: its prompt once, and of it what was cached before any of the answers was begun."""
-    return Usage(
-        answers[0].usage.prompt_tokens,
-        sum(answer.usage.completion_tokens for answer in answers),
-        min(answer.usage.cached_tokens for answer in answers),
-    )
+    usage = Usage.of_answers([answer.usage for answer in answers])
+    return replace(first, usage=usage, alternatives=tuple(others))

@@ -20,7 +20,7 @@ from ferrum.core.errors import FerrumError, InvalidRequest, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
-from ferrum.engine.answer_constraints import AnswerConstraints, ConstraintVocabulary
+from ferrum.engine.answer_constraints import MOST_FORCED, AnswerConstraints, ConstraintVocabulary
 from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
 from ferrum.engine.answers import answer_ids, answer_specs, join_answers
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
@@ -97,7 +97,9 @@ class ContinuousBatchEngine:
             vocabulary_size,
             AnswerGates(tokenizer, policy),
         )
-        self._constraints = AnswerConstraints(tokenizer, vocabulary_size)
+        self._constraints = AnswerConstraints(
+            tokenizer, vocabulary_size, 0 if config.logit_digests else MOST_FORCED
+        )
         plan = executor.resolved_plan
         pace = StepPace(plan.work if plan else UNIFORM_WORK)
         self._speculation = self._speculation_with(drafter, pace) if drafter is not None else None

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from ferrum.engine.deadlines import Deadlines
 from ferrum.engine.delivery import End, Outlet, PostOffice
 from ferrum.engine.delta import NOTHING
 from ferrum.engine.engine_news import EngineNews, StepTimes
+from ferrum.engine.output_processor import OutputUpdate
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepOutcome, StepRunner
 from ferrum.execution.executor import Executor
@@ -375,24 +377,32 @@ class StepLoop:
                 continue
             tokens.append(token)
             request = self._active[token.request_id]
-            try:
-                update = request.output.accept(token)
-            except FerrumError as error:
-                endings.append((request, "", error))
+            if self._read(request, partial(request.output.accept, token), endings):
                 ended.add(request.request_id)
-                continue
-            except Exception as error:
-                _log.exception("reading a token of %s failed", request.request_id)
-                endings.append((request, "", InternalError(f"token {token.token_id} has no text: {error!r}")))
-                ended.add(request.request_id)
-                continue
-            if update.finish_reason is not None:
-                ended.add(request.request_id)
-                endings.append((request, update.text, update.finish_reason))
-            elif update.text and request.outlet.shows_text:
-                self._post_office.post(request.outlet, request.output.delta(update.text), None)
+        for request_id in dict.fromkeys(token.request_id for token in tokens):
+            request = self._active[request_id]
+            if request.spec.most_forced and request_id not in ended:
+                self._read(request, request.output.follow, endings)
         self._news.tokens_chosen(self._active[token.request_id] for token in tokens)
         return tokens, endings
+
+    def _read(self, request: ActiveRequest, read: Callable[[], OutputUpdate], endings: list[_Ending]) -> bool:
+        """Posts what ``read`` makes of a request's new tokens; True when the answer ends with them."""
+        try:
+            update = read()
+        except FerrumError as error:
+            endings.append((request, "", error))
+            return True
+        except Exception as error:
+            _log.exception("reading a token of %s failed", request.request_id)
+            endings.append((request, "", InternalError(f"a token has no text: {error!r}")))
+            return True
+        if update.finish_reason is not None:
+            endings.append((request, update.text, update.finish_reason))
+            return True
+        if update.text and request.outlet.shows_text:
+            self._post_office.post(request.outlet, request.output.delta(update.text), None)
+        return False
 
     def _result(self, request: ActiveRequest, reason: FinishReason) -> InferenceResult:
         request_id = request.request_id

@@ -11,20 +11,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ferrum.core.errors import FerrumError, InvalidRequest
-from ferrum.core.request import InferenceResult
+from ferrum.core.errors import FerrumError
+from ferrum.core.request import InferenceResult, StreamChunk
 from ferrum.server.constraint_fields import constraint_wire_name
-from ferrum.server.core_to_wire import end_fields, usage_fields
+from ferrum.server.core_to_wire import end_fields, joined, usage_fields
 from ferrum.server.disconnect import run_while_connected
 from ferrum.server.engine_door import ChunkStream
 from ferrum.server.error_responses import answering_errors, error_response, json_response
+from ferrum.server.logprob_objects import chat_logprobs, prompt_logprobs
 from ferrum.server.request_body import read_json_object
 from ferrum.server.server_context import ServerContext
 from ferrum.server.sse import DONE, EventStreamResponse, data_event
 from ferrum.server.tenant import tenant_of
 from ferrum.server.unsupported_fields import CHAT_FIELDS, refuse_unsupported
 from ferrum.server.wire_schemas import ChatCompletionBody, parse_body
-from ferrum.server.wire_to_core import chat_prompt, inference_request, sampling_params
+from ferrum.server.wire_to_core import chat_prompt, chat_sampling, inference_request
 
 _OPEN: Mapping[str, object] = {"finish_reason": None}
 
@@ -48,7 +49,7 @@ def chat_completions_routes(context: ServerContext) -> list[Route]:
 
 
 def _wire_names(body: ChatCompletionBody) -> dict[str, str]:
-    names = {"prompt": "messages", "constraint": constraint_wire_name(body)}
+    names = {"prompt": "messages", "logprobs": "top_logprobs", "constraint": constraint_wire_name(body)}
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
     return names
@@ -58,33 +59,33 @@ async def _answer(context: ServerContext, request: Request, body: ChatCompletion
     completion = _Completion(
         id=f"chatcmpl-{uuid.uuid4().hex}", created=int(time.time()), model=context.models.resolve(body.model)
     )
-    max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-    if max_tokens == 0:
-        raise InvalidRequest("must be at least 1: a chat without an answer is none", param="max_tokens")
-    sampling = sampling_params(body, max_tokens, context.sampling_defaults)
+    sampling = chat_sampling(body, context.sampling_defaults)
     tenant = tenant_of(request, body)
     inference = inference_request(completion.id, chat_prompt(body), sampling, body, context.options, tenant)
     if not body.stream:
         result = await run_while_connected(request.receive, context.engine.infer(inference))
-        return json_response(completion.whole(result))
+        return json_response(completion.whole(result, sampling.prompt_logprobs))
     chunks = await run_while_connected(request.receive, context.engine.open_stream(inference))
     has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     events = _events(completion, chunks, has_usage=has_usage)
-    opening = completion.chunk({"role": "assistant", "content": ""}, _OPEN)
+    role: dict[str, object] = {"role": "assistant", "content": ""}
+    opening = b"".join(completion.chunk(StreamChunk("", index=index), role) for index in range(sampling.n))
     return EventStreamResponse(opening, [chunks], events, context.options.ping_interval_s)
 
 
 async def _events(
     completion: _Completion, chunks: ChunkStream, *, has_usage: bool
 ) -> AsyncGenerator[bytes, None]:
+    results: dict[int, InferenceResult] = {}
     async for chunk in chunks:
-        if chunk.text:
-            yield completion.chunk({"content": chunk.text}, _OPEN)
+        if chunk.text or chunk.logprobs:
+            yield completion.chunk(chunk, {"content": chunk.text})
         if chunk.result is not None:
-            yield completion.chunk({}, end_fields(chunk.result))
-            if has_usage:
-                yield completion.usage_chunk(chunk.result)
-            yield DONE
+            results[chunk.index] = chunk.result
+            yield completion.chunk(chunk, {})
+    if has_usage:
+        yield completion.usage_chunk(joined([results[index] for index in sorted(results)]))
+    yield DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +105,25 @@ class _Completion:
             "choices": choices,
         }
 
-    def whole(self, result: InferenceResult) -> dict[str, object]:
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": result.text, "refusal": None},
-            "logprobs": None,
-            **end_fields(result),
-        }
-        return {**self._object("chat.completion", [choice]), **usage_fields([result])}
+    def whole(self, result: InferenceResult, num_prompt_top: int | None) -> dict[str, object]:
+        choices: list[dict[str, object]] = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": answer.text, "refusal": None},
+                "logprobs": None if answer.logprobs is None else chat_logprobs(answer.logprobs),
+                **end_fields(answer),
+            }
+            for index, answer in enumerate(result.answers)
+        ]
+        prompt: dict[str, object] = {}
+        if num_prompt_top is not None:
+            prompt["prompt_logprobs"] = prompt_logprobs(result.prompt_logprobs or (), num_prompt_top)
+        return {**self._object("chat.completion", choices), **prompt, **usage_fields([result])}
 
-    def chunk(self, delta: dict[str, object], end: Mapping[str, object]) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, **end}
+    def chunk(self, chunk: StreamChunk, delta: dict[str, object]) -> bytes:
+        end = _OPEN if chunk.result is None else end_fields(chunk.result)
+        logprobs = chat_logprobs(chunk.logprobs) if chunk.logprobs else None
+        choice = {"index": chunk.index, "delta": delta, "logprobs": logprobs, **end}
         return data_event(self._object("chat.completion.chunk", [choice]))
 
     def usage_chunk(self, result: InferenceResult) -> bytes:

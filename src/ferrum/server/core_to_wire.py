@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 
@@ -25,8 +25,15 @@ def end_fields(result: InferenceResult) -> dict[str, object]:
     return {"finish_reason": FINISH_WORDS[result.finish_reason], **reason}
 
 
+def joined(answers: Sequence[InferenceResult]) -> InferenceResult:
+    """One result of the answers to one request, that came one by one."""
+    first, *others = answers
+    usage = Usage.of_answers([answer.usage for answer in answers])
+    return replace(first, usage=usage, alternatives=tuple(others))
+
+
 def usage_object(usages: Iterable[Usage]) -> dict[str, object]:
-    """The summed token counts of all choices of one answer."""
+    """The summed token counts of all requests of one answer."""
     counted = list(usages)
     prompt_tokens = sum(usage.prompt_tokens for usage in counted)
     completion_tokens = sum(usage.completion_tokens for usage in counted)
@@ -39,9 +46,10 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, object]:
 
 
 def usage_fields(results: Iterable[InferenceResult]) -> dict[str, object]:
-    """``usage`` of an answer with these choices, and beside it what their requests asked to know."""
-    ended = list(results)
-    usage = usage_object(result.usage for result in ended)
+    """``usage`` of an answer with the choices of these requests, and beside it what they asked to know."""
+    requests = list(results)
+    usage = usage_object(result.usage for result in requests)
+    ended = [answer for result in requests for answer in result.answers]
     drafted = sum(result.draft_use.drafted for result in ended)
     if drafted:
         accepted = sum(result.draft_use.accepted for result in ended)

@@ -32,7 +32,6 @@ def _is_number(value: object) -> bool:
 
 
 SHARED = (
-    UnsupportedField("n", (1,)),
     UnsupportedField("tfs_z", (1,)),
     UnsupportedField("guided_json", advice="send structured_outputs.json"),
     UnsupportedField("guided_regex", advice="send structured_outputs.regex"),
@@ -45,8 +44,7 @@ SHARED = (
 
 CHAT_FIELDS = (
     *SHARED,
-    UnsupportedField("logprobs", (False,)),
-    UnsupportedField("top_logprobs", (0,)),
+    UnsupportedField("echo", (False,)),
     UnsupportedField("tools", ([],)),
     UnsupportedField("tool_choice", ("none", "auto")),
     UnsupportedField("functions", ([],)),
@@ -59,10 +57,7 @@ CHAT_FIELDS = (
 
 COMPLETION_FIELDS = (
     *SHARED,
-    UnsupportedField("logprobs", (False,)),
-    UnsupportedField("echo", (False,)),
     UnsupportedField("suffix", ("",)),
-    UnsupportedField("best_of", (1,)),
 )
 
 

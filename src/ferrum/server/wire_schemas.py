@@ -18,6 +18,10 @@ def _string_as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _false_as_none(value: object) -> object:
+    return None if value is False else value
+
+
 class StreamOptions(BaseModel):
     """``include_usage``: one more chunk, without choices, carries the token counts."""
 
@@ -29,11 +33,11 @@ class StreamOptions(BaseModel):
 class GenerationBody(BaseModel):
     """What chat and plain completions share. ``top_k``, ``min_p``, ``ignore_eos``, ``stop_token_ids``,
     ``include_stop_str_in_output``, ``skip_special_tokens``, ``cache_salt`` (vLLM's names), ``priority``
-    (vLLM's too), ``repetition_penalty``, ``allowed_token_ids``, ``bad_words``, ``min_tokens``,
-    ``structured_outputs`` (vLLM's), ``repeat_penalty`` (the same as ``repetition_penalty``),
-    ``repeat_last_n`` and from ``typical_p`` to ``mirostat_eta`` (llama.cpp's), ``completion_boundary``,
-    ``forbidden_first_texts``, ``control_texts``, ``timeout_s``, ``explain_cache`` and ``token_trace`` extend
-    OpenAI's.
+    (vLLM's too), ``repetition_penalty``, ``allowed_token_ids``, ``bad_words``, ``min_tokens``, ``best_of``,
+    ``prompt_logprobs``, ``structured_outputs`` (vLLM's), ``repeat_penalty`` (the same as
+    ``repetition_penalty``), ``repeat_last_n`` and from ``typical_p`` to ``mirostat_eta`` (llama.cpp's),
+    ``completion_boundary``, ``forbidden_first_texts``, ``control_texts``, ``timeout_s``, ``explain_cache``
+    and ``token_trace`` extend OpenAI's.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -74,6 +78,9 @@ class GenerationBody(BaseModel):
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
     min_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+    prompt_logprobs: int | None = None
     completion_boundary: dict[str, Any] | None = None
     forbidden_first_texts: list[str] | None = None
     control_texts: list[str] | None = None
@@ -93,6 +100,8 @@ class ChatCompletionBody(GenerationBody):
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
@@ -101,6 +110,8 @@ class CompletionBody(GenerationBody):
     """POST /v1/completions. ``prompt`` has four forms and is checked by completion_prompts.py."""
 
     prompt: Any = None
+    logprobs: Annotated[int | None, BeforeValidator(_false_as_none)] = None
+    echo: bool | None = None
 
 
 Body = TypeVar("Body", bound=GenerationBody)

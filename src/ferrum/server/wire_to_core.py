@@ -12,7 +12,7 @@ from ferrum.core.request import ChatPrompt, InferenceRequest, Prompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.server.constraint_fields import constraint_of
 from ferrum.server.server_options import ServerOptions
-from ferrum.server.wire_schemas import ChatCompletionBody, GenerationBody
+from ferrum.server.wire_schemas import ChatCompletionBody, CompletionBody, GenerationBody
 
 # OpenAI's default for plain completions; a chat may fill the context.
 COMPLETION_MAX_TOKENS = 16
@@ -43,6 +43,9 @@ _SAME_NAMES = (
     "mirostat_tau",
     "mirostat_eta",
     "min_tokens",
+    "n",
+    "best_of",
+    "prompt_logprobs",
 )
 _LISTS = (
     "stop",
@@ -73,7 +76,27 @@ def sampling_params(body: GenerationBody, max_tokens: int | None, defaults: Samp
     for name in _WINDOWS:
         if (value := getattr(body, name)) is not None:
             asked[name] = None if value == -1 else value
+    if body.stream and body.prompt_logprobs is not None:
+        raise InvalidRequest("cannot be streamed; leave stream out", param="prompt_logprobs")
     return replace(defaults, **asked)
+
+
+def chat_sampling(body: ChatCompletionBody, defaults: SamplingParams) -> SamplingParams:
+    """``sampling_params`` and what is a chat's own. Raises InvalidRequest naming the field."""
+    max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    if max_tokens == 0:
+        raise InvalidRequest("must be at least 1: a chat without an answer is none", param="max_tokens")
+    if body.top_logprobs and not body.logprobs:
+        raise InvalidRequest("is allowed only together with logprobs=true", param="top_logprobs")
+    sampling = sampling_params(body, max_tokens, defaults)
+    return replace(sampling, logprobs=body.top_logprobs or 0) if body.logprobs else sampling
+
+
+def completion_sampling(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
+    """``sampling_params`` and what is a plain completion's own. Raises InvalidRequest naming the field."""
+    max_tokens = body.max_tokens if body.max_tokens is not None else COMPLETION_MAX_TOKENS
+    sampling = sampling_params(body, max_tokens, defaults)
+    return replace(sampling, logprobs=body.logprobs, echo=bool(body.echo))
 
 
 def _by_token_id(biases: Mapping[str, float]) -> dict[int, float]:

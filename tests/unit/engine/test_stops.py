@@ -137,3 +137,30 @@ async def test_a_stop_token_outside_the_vocabulary_is_refused_and_disturbs_nobod
         with pytest.raises(InvalidRequest, match="stop_token_ids"):
             await workshop.engine.infer(ask("bad", stop_token_ids=(258,)))
         assert (await good).text == "fine"
+
+
+async def test_nothing_ends_an_answer_among_its_first_min_tokens() -> None:
+    tokens = [*b"ab;ab;ab;", EOS]
+    free = await answer(tokens, stop=("b;",))
+    assert (free.text, len(free.token_ids)) == ("a", 3)
+    late = await answer(tokens, stop=("b;",), min_tokens=3)
+    assert (late.text, len(late.token_ids)) == ("ab;a", 6)
+    across = await answer(tokens, stop=("b;a",), min_tokens=3)
+    assert (across.text, len(across.token_ids)) == ("a", 4)
+
+
+async def test_every_token_is_decoded_once_however_long_the_answer() -> None:
+    class Counting(ByteTokenizer):
+        num_decoded = 0
+
+        def token_bytes(self, token_id: int) -> bytes:
+            self.num_decoded += 1
+            return super().token_bytes(token_id)
+
+    text = "naïve 🙂 " * 20
+    tokenizer = Counting()
+    executor = ScriptedExecutor(choose=scripted({"a": [*text.encode(), EOS]}))
+    async with running(build_workshop(executor, tokenizer=tokenizer)) as workshop:
+        pieces, result = await stream(workshop.engine, ask("a", "x", max_tokens=None, stop=("never",)))
+    assert "".join(pieces) == text
+    assert tokenizer.num_decoded == len(result.token_ids) - 1

@@ -5,8 +5,11 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
 from ferrum.tokenization.stop_strings import MatchResult, StopMatcher
+from ferrum.tokenization.stream_decoder import StreamDecoder
 from text_corpus import stop_texts
+from tiny_vocabularies import metadata, sentencepiece_values
 
 SHORT_TEXTS = st.text("ab", max_size=14)
 STOPS = st.lists(st.text("ab", min_size=1, max_size=5), max_size=4)
@@ -142,6 +145,16 @@ def test_text_held_back_comes_out_at_the_end() -> None:
 
 def test_a_stop_complete_inside_held_text_is_found_at_the_end() -> None:
     assert stream(["abc"], ["abcd", "bc"]) == (["", "a"], True)
+
+
+def test_spaces_that_pieces_write_with_their_words_are_found() -> None:
+    """Words of a SentencePiece vocabulary, whose spaces are lost when each is decoded alone."""
+    tokenizer = tokenizer_from_gguf(metadata(sentencepiece_values()), None)
+    ids = tokenizer.encode("the hell the")
+    assert len(ids) < len("the hell the")
+    decoder = StreamDecoder(tokenizer)
+    emitted, is_match = stream([*map(decoder.push, ids), decoder.flush()], ["very long never", " hell"])
+    assert ("".join(emitted), is_match) == ("the", True)
 
 
 def test_text_without_stops_passes_at_once() -> None:
