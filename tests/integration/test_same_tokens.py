@@ -99,6 +99,11 @@ samplings = st.builds(
     top_p=st.sampled_from([1.0, 0.9]),
     seed=st.integers(0, 2**63 - 1),
     ignore_eos=st.just(True),
+    repetition_penalty=st.sampled_from([1.0, 1.0, 1.3]),
+    frequency_penalty=st.sampled_from([0.0, 0.0, 0.5]),
+    dry_multiplier=st.sampled_from([0.0, 0.0, 0.8]),
+    typical_p=st.sampled_from([1.0, 1.0, 0.8]),
+    mirostat=st.sampled_from([0, 0, 2]),
 )
 short_requests = st.lists(
     st.tuples(st.builds(prompt_of, st.integers(1, 150), st.integers(0, 1000)), samplings),

@@ -52,6 +52,30 @@ def run(
     ] = 1.0,
     top_k: Annotated[int, typer.Option("--top-k", help="The k likeliest tokens; 0 = all.")] = 0,
     min_p: Annotated[float, typer.Option("--min-p", help="Least share of the likeliest token.")] = 0.0,
+    typical_p: Annotated[
+        float, typer.Option("--typical-p", help="Most typical tokens that reach this probability.")
+    ] = 1.0,
+    repeat_penalty: Annotated[
+        float,
+        typer.Option(
+            "--repeat-penalty", "--repetition-penalty", help="Against tokens of prompt and answer; 1 = none."
+        ),
+    ] = 1.0,
+    repeat_last_n: Annotated[
+        int | None, typer.Option("--repeat-last-n", help="Tokens that penalties look back over; -1 = all.")
+    ] = None,
+    presence_penalty: Annotated[
+        float, typer.Option("--presence-penalty", help="Against tokens the answer has already.")
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option("--frequency-penalty", help="Against them for each time it has them.")
+    ] = 0.0,
+    dry_multiplier: Annotated[
+        float, typer.Option("--dry-multiplier", help="Against going on with a repetition; 0 = none.")
+    ] = 0.0,
+    mirostat: Annotated[
+        int, typer.Option("--mirostat", help="2 = steer to a surprise of 5 bits; 0 = none.")
+    ] = 0,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same answer.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="Text that ends an answer; repeat it.")
@@ -85,6 +109,13 @@ def run(
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
+        typical_p=typical_p,
+        repetition_penalty=repeat_penalty,
+        repeat_last_n=None if repeat_last_n == -1 else repeat_last_n,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        dry_multiplier=dry_multiplier,
+        mirostat=mirostat,
         seed=seed,
         stop=tuple(map(argument_text, stop or ())),
         constraint=read_constraint(json_schema, grammar),

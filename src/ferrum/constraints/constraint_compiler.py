@@ -18,11 +18,14 @@ from ferrum.constraints.grammar_source import read_constraint
 from ferrum.constraints.thread_priority import give_way
 from ferrum.core.constraint import Constraint, ConstraintKind
 from ferrum.core.errors import ConstraintTooComplex, FerrumError, InternalError, InvalidConstraint
+from ferrum.core.token_gate import full_mask
 from ferrum.core.token_rules import TokenMask
 
 CACHE_ENTRIES = 256
 COMPILE_S = 4.0
 _NUM_WORKERS = 2
+# The most it may take to read a vocabulary on a busy machine.
+_VOCABULARY_S = 30.0
 
 
 class CompiledConstraint:
@@ -45,14 +48,14 @@ class ConstraintCompiler:
     """Compiles, and keeps the last ``CACHE_ENTRIES`` results, refusals too. Any thread may call it.
 
     ``vocabulary_size`` is the model's, whose masks these are. A compilation that takes longer than
-    ``COMPILE_S`` is refused and goes on beside, to be there for the next one who asks.
+    ``compile_s`` is refused and goes on beside, to be there for the next one who asks.
     """
 
     def __init__(
         self, tokenizer: VocabularyTokenizer, vocabulary_size: int, compile_s: float = COMPILE_S
     ) -> None:
         self._tokenizer = ConstraintTokenizer(tokenizer)
-        self._num_words = -(-vocabulary_size // 32)
+        self._every_token = full_mask(vocabulary_size)
         self._compile_s = compile_s
         self._lock = threading.Lock()
         self._known: OrderedDict[Constraint, Future[CompiledConstraint]] = OrderedDict()
@@ -64,15 +67,20 @@ class ConstraintCompiler:
         Raises InvalidConstraint, ConstraintTooComplex, or InternalError without a grammar engine.
         """
         future = self._future(constraint)
-        wait([future], self._compile_s)
+        wait([future], self._patience_s)
         return self._result(future)
 
     async def compile_beside(self, constraint: Constraint) -> CompiledConstraint:
         """As ``compile``, while the calling loop goes on."""
         future = self._future(constraint)
         if not future.done():
-            await asyncio.wait([asyncio.wrap_future(future)], timeout=self._compile_s)
+            await asyncio.wait([asyncio.wrap_future(future)], timeout=self._patience_s)
         return self._result(future)
+
+    @property
+    def _patience_s(self) -> float:
+        """Reading the vocabulary, which happens once, is not held against the first constraint."""
+        return self._compile_s if self._tokenizer.is_made else self._compile_s + _VOCABULARY_S
 
     def _result(self, future: Future[CompiledConstraint]) -> CompiledConstraint:
         if not future.done():
@@ -139,7 +147,7 @@ class ConstraintCompiler:
             check=source.check,
             token_bytes=self._tokenizer.token_bytes,
             end_ids=self._tokenizer.end_ids,
-            num_words=self._num_words,
+            every_token=self._every_token,
             delimiter=None if delimiter is None else delimiter.encode(),
             is_json=constraint.is_json,
         )
@@ -147,7 +155,7 @@ class ConstraintCompiler:
 
     def _first_mask(self, engine: LLMatcher, kind: ConstraintKind) -> TokenMask:
         """[num_words]. Raises InvalidConstraint for a grammar without a first token."""
-        mask = next_mask(engine, self._num_words)
+        mask = next_mask(engine, len(self._every_token))
         if engine.is_error() or engine.is_stopped():
             problem = one_line(engine.get_error()).removeprefix("NoExtensionBias")
             raise InvalidConstraint(f"no text fulfils the {kind}{': ' if problem else ''}{problem}")

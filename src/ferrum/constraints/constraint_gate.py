@@ -29,7 +29,7 @@ class AnswerReading:
     check: AnswerCheck
     token_bytes: Callable[[int], bytes]
     end_ids: frozenset[int]
-    num_words: int
+    every_token: TokenMask  # [num_words], all of the vocabulary
     delimiter: bytes | None
     is_json: bool
 
@@ -104,7 +104,7 @@ class ConstraintGate:
         if not is_allowed(self._mask, token_id):
             return self._failed(ForbiddenToken(token_id))
         road = self._road if self._road.depth == self._depth else self._road.copy_at(self._depth)
-        mask = road.accept(token_id, self._reading.num_words)
+        mask = road.accept(token_id, self._reading.every_token)
         if mask is None:
             return self._failed(ConstraintTooComplex(road.failure()))
         return ConstraintGate(road, self._reading, mask, (self._written, token_id))
@@ -133,14 +133,18 @@ class _Road:
         self.engine = engine
         self.depth = depth
 
-    def accept(self, token_id: int, num_words: int) -> TokenMask | None:
-        """Goes on by a token that is allowed: the mask of the next one, None when the engine gave up."""
+    def accept(self, token_id: int, every_token: TokenMask) -> TokenMask | None:
+        """Goes on by a token that is allowed: the mask of the next one, None when the engine gave up.
+
+        A complete value allows everything.
+        """
         if not self.engine.consume_token(token_id):
             return None
         self.depth += 1
         if self.engine.is_stopped():
-            return None if self.engine.is_error() else np.zeros(num_words, np.uint32)
-        mask = next_mask(self.engine, num_words)
+            # A drafted token may be the last one: something has to be chosen after it, and nobody looks.
+            return None if self.engine.is_error() else every_token
+        mask = next_mask(self.engine, len(every_token))
         return None if self.engine.is_error() else mask
 
     def copy_at(self, depth: int) -> _Road:

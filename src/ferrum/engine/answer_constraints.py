@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _OPENING, _CLOSING = "<think>", "</think>"
 _TAIL_TOKENS = 256
 
+# Tokens in whose places no other may come are not chosen but taken, and computed together. So many at most: a
+# step must stay short.
+MOST_FORCED = 15
+
 
 class ConstraintVocabulary(Protocol):
     """What constraints ask of a tokenizer; see constraints.constraint_tokenizer."""
@@ -36,9 +40,15 @@ class ConstraintVocabulary(Protocol):
 
 
 class AnswerConstraints:
-    """Compiles what requests ask for; any thread and loop may use it. ``close`` ends its workers."""
+    """Compiles what requests ask for; any thread and loop may use it. ``close`` ends its workers.
 
-    def __init__(self, tokenizer: ConstraintVocabulary, vocabulary_size: int) -> None:
+    ``most_forced``: tokens that may follow a chosen one without a choice; 0 where logits are looked at.
+    """
+
+    def __init__(
+        self, tokenizer: ConstraintVocabulary, vocabulary_size: int, most_forced: int = MOST_FORCED
+    ) -> None:
+        self._most_forced = most_forced
         self._tokenizer = tokenizer
         self._vocabulary_size = vocabulary_size
         self._lock = threading.Lock()
@@ -50,14 +60,14 @@ class AnswerConstraints:
         Raises InvalidConstraint and ConstraintTooComplex.
         """
         constraint = self._constraint(request, spec)
-        return spec if constraint is None else _constrained(spec, self._compiler().compile(constraint))
+        return spec if constraint is None else self._constrained(spec, self._compiler().compile(constraint))
 
     async def apply_beside(self, request: InferenceRequest, spec: SequenceSpec) -> SequenceSpec:
         """As ``apply``, while the calling loop goes on."""
         constraint = self._constraint(request, spec)
         if constraint is None:
             return spec
-        return _constrained(spec, await self._compiler().compile_beside(constraint))
+        return self._constrained(spec, await self._compiler().compile_beside(constraint))
 
     def warm_up(self) -> None:
         """Prepares beside what the first constraint needs."""
@@ -83,12 +93,14 @@ class AnswerConstraints:
         is_chat = isinstance(request.prompt, ChatPrompt)
         return constraint.after(_CLOSING) if is_chat and self._is_reasoning(spec.prompt_ids) else constraint
 
+    def _constrained(self, spec: SequenceSpec, compiled: CompiledConstraint) -> SequenceSpec:
+        gate = compiled.start()
+        gates = [gate] if spec.gate is None else [spec.gate, gate]
+        # Whoever wants to see logits, or chooses by those of the token before, needs them in every place.
+        needs_choices = spec.logprobs is not None or spec.sampling.mirostat > 0
+        most_forced = 0 if needs_choices else self._most_forced
+        return replace(spec, gate=join_gates(gates), constraint=gate, most_forced=most_forced)
+
     def _is_reasoning(self, prompt_ids: Sequence[int]) -> bool:
         tail = b"".join(map(self._tokenizer.token_bytes, prompt_ids[-_TAIL_TOKENS:]))
         return tail.rfind(_OPENING.encode()) > tail.rfind(_CLOSING.encode())
-
-
-def _constrained(spec: SequenceSpec, compiled: CompiledConstraint) -> SequenceSpec:
-    gate = compiled.start()
-    gates = [gate] if spec.gate is None else [spec.gate, gate]
-    return replace(spec, gate=join_gates(gates), constraint=gate)

@@ -20,7 +20,7 @@ from ferrum.core.errors import FerrumError, InvalidRequest, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
-from ferrum.engine.answer_constraints import AnswerConstraints, ConstraintVocabulary
+from ferrum.engine.answer_constraints import MOST_FORCED, AnswerConstraints, ConstraintVocabulary
 from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
 from ferrum.engine.answers import answer_ids, answer_specs, join_answers
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
@@ -32,6 +32,7 @@ from ferrum.engine.output_processor import RequestOutput
 from ferrum.engine.prefix_pins import PrefixPins
 from ferrum.engine.result_stream import Doorbell, ResultStream, StreamChannel
 from ferrum.engine.scheduler_maker import SchedulerMaker
+from ferrum.engine.snapshots import AdmissionSnapshot, ExecutionAttribution
 from ferrum.engine.status import EngineStatus
 from ferrum.engine.step_loop import StepLoop
 from ferrum.execution.executor import Executor
@@ -97,7 +98,9 @@ class ContinuousBatchEngine:
             vocabulary_size,
             AnswerGates(tokenizer, policy),
         )
-        self._constraints = AnswerConstraints(tokenizer, vocabulary_size)
+        self._constraints = AnswerConstraints(
+            tokenizer, vocabulary_size, 0 if config.logit_digests else MOST_FORCED
+        )
         plan = executor.resolved_plan
         pace = StepPace(plan.work if plan else UNIFORM_WORK)
         self._speculation = self._speculation_with(drafter, pace) if drafter is not None else None
@@ -241,6 +244,34 @@ class ContinuousBatchEngine:
             used_kv_bytes=self._cache.num_used_blocks * block_bytes,
             context_length=self.context_length,
             prefix_cache=self._cache.status(self._scheduler.pins.num_blocks),
+            recurrent_states=self._resources.recurrent_stats(self._executor),
+        )
+
+    def admission(self) -> AdmissionSnapshot:
+        """Raises EngineStalled when the books are locked for long, InternalError when they are wrong."""
+        counts = self._steps.snapshot()
+        scheduler = self._config.scheduler
+        states = self._resources.recurrent_stats(self._executor)
+        slots = scheduler.max_running_requests
+        if states is not None and states.total_slots is not None:
+            slots = min(slots, states.total_slots)
+        return AdmissionSnapshot(
+            authority=self._resources.authority,
+            max_running_requests=slots,
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+            num_waiting=counts.num_waiting,
+            num_waiting_tokens=counts.num_waiting_tokens,
+            num_prefilling=counts.num_prefilling,
+            num_decoding=counts.num_decoding,
+        )
+
+    def attribution(self) -> ExecutionAttribution:
+        """Whose arithmetic answers: asked of the executor."""
+        plan = self._executor.resolved_plan
+        return ExecutionAttribution(
+            self._executor.resource_authority,
+            plan.identity if plan else None,
+            self._executor.keeps_same_tokens_law,
         )
 
     def metrics(self) -> str:

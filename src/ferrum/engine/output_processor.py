@@ -10,7 +10,7 @@ from ferrum.core.draft_use import DraftUse
 from ferrum.core.errors import BrokenConstraint
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken, ScoredTokens
-from ferrum.core.token_gate import pass_through
+from ferrum.core.token_gate import forced_tokens, pass_through
 from ferrum.core.token_trace import TokenTrace, trace_tokens
 from ferrum.engine.delta import Delta
 from ferrum.engine.logprob_trail import LogprobTrail
@@ -90,6 +90,17 @@ class RequestOutput:
         if update.finish_reason is not None:
             self._require_fulfilled(update.finish_reason)
         return update
+
+    def follow(self) -> OutputUpdate:
+        """Adds the tokens that can only come next, as far as the sequence adds them (see SequenceSpec)."""
+        text = ""
+        room = self._spec.max_tokens - len(self._token_ids)
+        for token_id in forced_tokens(self._gate, min(self._spec.most_forced, room)):
+            update = self.accept(SampledToken(self._spec.request_id, token_id))
+            text += update.text
+            if update.finish_reason is not None:
+                return OutputUpdate(text, update.finish_reason, update.stop_reason)
+        return OutputUpdate(text)
 
     def accept_prompt(self, scored: ScoredTokens) -> None:
         """What was found of the prompt's tokens."""

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -14,12 +15,14 @@ from ferrum.core.errors import DeadlineExceeded, EngineClosed, EngineStalled, Fe
 from ferrum.core.events import Observers
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import FinishReason, InferenceResult
+from ferrum.core.scheduler_snapshot import SchedulerSnapshot
 from ferrum.core.step import SampledToken, StepPlan
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.deadlines import Deadlines
 from ferrum.engine.delivery import End, Outlet, PostOffice
 from ferrum.engine.delta import NOTHING
 from ferrum.engine.engine_news import EngineNews, StepTimes
+from ferrum.engine.output_processor import OutputUpdate
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepOutcome, StepRunner
 from ferrum.execution.executor import Executor
@@ -149,6 +152,11 @@ class StepLoop:
             self._stall_watch.begin()
             self._ensure_thread()
             self._work.notify_all()
+
+    def snapshot(self) -> SchedulerSnapshot:
+        """What the scheduler holds between two steps' planning. Raises EngineStalled."""
+        with self._locked():
+            return self._scheduler.snapshot()
 
     def with_pins(self, act: Callable[[PinnedPrefixes], _Answer]) -> _Answer:
         """What ``act`` says of, or does to, the pinned prefixes between two steps' planning."""
@@ -375,24 +383,32 @@ class StepLoop:
                 continue
             tokens.append(token)
             request = self._active[token.request_id]
-            try:
-                update = request.output.accept(token)
-            except FerrumError as error:
-                endings.append((request, "", error))
+            if self._read(request, partial(request.output.accept, token), endings):
                 ended.add(request.request_id)
-                continue
-            except Exception as error:
-                _log.exception("reading a token of %s failed", request.request_id)
-                endings.append((request, "", InternalError(f"token {token.token_id} has no text: {error!r}")))
-                ended.add(request.request_id)
-                continue
-            if update.finish_reason is not None:
-                ended.add(request.request_id)
-                endings.append((request, update.text, update.finish_reason))
-            elif update.text and request.outlet.shows_text:
-                self._post_office.post(request.outlet, request.output.delta(update.text), None)
+        for request_id in dict.fromkeys(token.request_id for token in tokens):
+            request = self._active[request_id]
+            if request.spec.most_forced and request_id not in ended:
+                self._read(request, request.output.follow, endings)
         self._news.tokens_chosen(self._active[token.request_id] for token in tokens)
         return tokens, endings
+
+    def _read(self, request: ActiveRequest, read: Callable[[], OutputUpdate], endings: list[_Ending]) -> bool:
+        """Posts what ``read`` makes of a request's new tokens; True when the answer ends with them."""
+        try:
+            update = read()
+        except FerrumError as error:
+            endings.append((request, "", error))
+            return True
+        except Exception as error:
+            _log.exception("reading a token of %s failed", request.request_id)
+            endings.append((request, "", InternalError(f"a token has no text: {error!r}")))
+            return True
+        if update.finish_reason is not None:
+            endings.append((request, update.text, update.finish_reason))
+            return True
+        if update.text and request.outlet.shows_text:
+            self._post_office.post(request.outlet, request.output.delta(update.text), None)
+        return False
 
     def _result(self, request: ActiveRequest, reason: FinishReason) -> InferenceResult:
         request_id = request.request_id

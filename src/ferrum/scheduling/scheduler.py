@@ -227,9 +227,13 @@ class ContinuousBatchScheduler:
         for sequence in tuple(self._running):
             # An older request of this loop may have preempted this one.
             if sequence.is_decoding and self._make_room(sequence):
-                drafted = self._fit(sequence, drafts.get(sequence.request_id, ()), spare)
-                num_tokens = sequence.num_computed_tokens + 1 + len(drafted)
-                part = sequence.decode_part(drafted, self._cache.grow(sequence.request_id, num_tokens))
+                num_own = 1 + spare.take(sequence.num_remaining_tokens - 1)
+                if num_own < sequence.num_remaining_tokens:
+                    part = self._part(sequence, num_own)
+                else:
+                    drafted = self._fit(sequence, drafts.get(sequence.request_id, ()), spare)
+                    num_tokens = sequence.num_computed_tokens + num_own + len(drafted)
+                    part = sequence.decode_part(drafted, self._cache.grow(sequence.request_id, num_tokens))
                 budget.take(len(part.token_ids))
                 parts.append(part)
         return parts

@@ -11,7 +11,7 @@ from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import KnownTokens, SampledToken, SamplingInstruction, SequencePart
-from ferrum.core.token_gate import TokenGate, is_allowed
+from ferrum.core.token_gate import TokenGate, forced_tokens, is_allowed
 from ferrum.sampling.rule_history import RuleHistory
 from ferrum.tokenization.decoded_prompt import DecodedPrompt
 from ferrum.tokenization.stop_rules import StopRules
@@ -31,7 +31,8 @@ class SequenceSpec:
     ``wants_cache_explanation``: and why it found no more in them. ``wants_token_trace``: its result carries
     evidence of its tokens. ``priority`` and ``tenant`` as in InferenceRequest. ``stops``: what ends it.
     ``gate``: which tokens may come, and ``rules``: how they are chosen, at the beginning of the answer;
-    ``constraint`` is one of the gates in it, which knows when the answer is complete. ``logprobs`` and
+    ``constraint`` is one of the gates in it, which knows when the answer is complete, and after a choice
+    up to ``most_forced`` tokens follow at once where only one may come. ``logprobs`` and
     ``prompt_logprobs``: what steps are to find, whether or not the caller sees it. ``prompt_text`` where the
     answer needs it.
     """
@@ -50,6 +51,7 @@ class SequenceSpec:
     stops: StopRules = field(default_factory=StopRules)
     gate: TokenGate | None = None
     constraint: ConstraintGate | None = None
+    most_forced: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt_text: DecodedPrompt | None = None
@@ -74,6 +76,7 @@ class Sequence:
 
     __slots__ = (
         "_gate",
+        "_num_forced",
         "_request",
         "_rules",
         "cache_use",
@@ -96,6 +99,7 @@ class Sequence:
     ) -> None:
         self._request = request
         self._gate = request.gate
+        self._num_forced = 0  # of the newest tokens, those that nobody chose
         self._rules = None if request.rules is None else request.rules.copy()
         self.priority = request.priority
         self.tenant = tenant
@@ -127,8 +131,9 @@ class Sequence:
 
     @property
     def is_decoding(self) -> bool:
-        """True when only the newest generated token is left to compute."""
-        return self.num_remaining_tokens == 1 and len(self.token_ids) > len(self._request.prompt_ids)
+        """True when only the newest generated token is left to compute, and what is forced after it."""
+        is_near_end = self.num_remaining_tokens <= 1 + self._num_forced
+        return is_near_end and len(self.token_ids) > len(self._request.prompt_ids)
 
     def tokens_to_promise(self, expected_output_tokens: int) -> int:
         """Tokens to keep room for: an explicit budget, or the expected part of a default one.
@@ -184,7 +189,7 @@ class Sequence:
         )
 
     def decode_part(self, drafts: tuple[int, ...], block_table: tuple[int, ...]) -> SequencePart:
-        """The one token that is left to compute and drafted ones after it, with a choice after each.
+        """What is left to compute and drafted tokens after it, with a choice after its end and each draft.
 
         A drafted token that may not come where it stands is left out, and all after it.
         """
@@ -200,7 +205,7 @@ class Sequence:
         num_drafts = len(choices) - 1
         return SequencePart(
             request_id=self.request_id,
-            token_ids=(self.token_ids[-1], *drafts[:num_drafts]),
+            token_ids=(*self.token_ids[self.num_computed_tokens :], *drafts[:num_drafts]),
             start_position=self.num_computed_tokens,
             block_table=block_table,
             choices=tuple(choices),
@@ -217,17 +222,27 @@ class Sequence:
 
     def take(self, part: SequencePart, tokens: Iterable[SampledToken]) -> None:
         """A part of it was computed, and these tokens were chosen that go on with the known ones."""
+        has_chosen = False
         for token in tokens:
-            token_id = token.token_id
-            self.token_ids.append(token_id)
-            if self._rules is not None:
-                self._rules.take(token_id, token.mirostat_mu)
-            if self._gate is not None:
-                self._gate = self._gate.after(token_id)
+            self._append(token.token_id, token.mirostat_mu)
+            has_chosen = True
         # What was computed for drafts that were wrong is computed again, in its place.
         self.num_computed_tokens = min(
             part.start_position + len(part.token_ids), len(self.token_ids) - bool(part.choices)
         )
+        if has_chosen and self._request.most_forced:
+            room = self.max_total_tokens - len(self.token_ids)
+            forced = forced_tokens(self._gate, min(self._request.most_forced, room))
+            for token_id in forced:
+                self._append(token_id, None)
+            self._num_forced = len(forced)
+
+    def _append(self, token_id: int, mirostat_mu: float | None) -> None:
+        self.token_ids.append(token_id)
+        if self._rules is not None:
+            self._rules.take(token_id, mirostat_mu)
+        if self._gate is not None:
+            self._gate = self._gate.after(token_id)
 
     def num_scored(self, num_tokens: int) -> int:
         """Of its next ``num_tokens`` tokens, those whose following one is scored."""
@@ -246,6 +261,7 @@ class Sequence:
         """Drops what the cache held; the tokens stay and are computed again."""
         self.num_computed_before = max(self.num_computed_before, self.num_computed_tokens)
         self.num_computed_tokens = 0
+        self._num_forced = 0
         self.num_preemptions += 1
 
     def choice_after(self, drafts: tuple[int, ...] = ()) -> SamplingInstruction:

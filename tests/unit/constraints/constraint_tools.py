@@ -16,7 +16,7 @@ def byte_compiler() -> ConstraintCompiler:
 def read(gate: ConstraintGate, text: str) -> ConstraintGate | None:
     """The place behind ``text``; None when it is not allowed there."""
     for byte in text.encode():
-        if not is_allowed(gate.mask, byte):
+        if gate.is_complete or not is_allowed(gate.mask, byte):
             return None
         gate = gate.after(byte)
     return gate

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from engine_factory import ask, build_workshop, running
 
-from ferrum.core.config import SchedulerConfig
+from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.constraint import Constraint
 from ferrum.core.errors import BrokenConstraint, ForbiddenToken, InvalidConstraint
 from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult
@@ -84,6 +84,57 @@ async def test_company_chunks_and_preemption_change_no_token() -> None:
         free = [InferenceRequest(f"f{i}", each.prompt, each.sampling) for i, each in enumerate(requests)]
         together = await asyncio.gather(*map(workshop.engine.infer, [*requests, *free]))
     assert [each.token_ids for each in together] == [each.token_ids for each in alone] * 2
+
+
+@pytest.mark.parametrize(("num_blocks", "batch_tokens"), [(2048, 512), (80, 9)])
+async def test_tokens_that_can_only_come_are_computed_together_and_change_nothing(
+    num_blocks: int, batch_tokens: int
+) -> None:
+    """With every choice made, and with those left out that the grammar makes."""
+    outcomes, num_steps = [], []
+    scheduler = SchedulerConfig(
+        max_num_batched_tokens=batch_tokens, max_running_requests=8, expected_output_tokens=1
+    )
+    for config in (
+        EngineConfig(scheduler=scheduler, logit_digests=True),
+        EngineConfig(scheduler=scheduler),
+    ):
+        executor = ScriptedExecutor(choose=any_allowed, capacity=_capacity(num_blocks))
+        async with running(build_workshop(executor, config=config)) as workshop:
+            results = [await workshop.engine.infer(each) for each in wishes(4)]
+            num_steps.append(executor.num_steps)
+            results += await asyncio.gather(*map(workshop.engine.infer, wishes(16)[4:]))
+            outcomes.append([(each.token_ids, each.text, each.finish_reason, each.usage) for each in results])
+    assert [(ids, text, reason) for ids, text, reason, _ in outcomes[0]] == [
+        (ids, text, reason) for ids, text, reason, _ in outcomes[1]
+    ]
+    for (ids, *_, usage), (*_, other) in zip(*outcomes, strict=True):
+        assert usage.completion_tokens == other.completion_tokens == len(ids)
+    assert num_steps[1] < 0.8 * num_steps[0]
+
+
+@pytest.mark.parametrize("most", range(1, 14))
+async def test_forced_tokens_end_at_max_tokens_and_at_stop_strings(most: int) -> None:
+    constraint = Constraint.grammar('root ::= "yes, of course" | "no"')
+    executor = ScriptedExecutor(choose=scripted({"r": list(b"yes")}))
+    async with running(build_workshop(executor)) as workshop:
+        cut = await workshop.engine.infer(ask("r", max_tokens=most, constraint=constraint))
+        assert (cut.text, cut.usage.completion_tokens) == ("yes, of course"[:most], most)
+        assert cut.finish_reason is FinishReason.LENGTH
+        stop = "yes, of course"[most]
+        stopped = await workshop.engine.infer(ask("r", max_tokens=60, stop=(stop,), constraint=constraint))
+        assert stopped.text == "yes, of course".partition(stop)[0]
+        # One chosen token, the rest forced: one step each for the prompt and for nothing else.
+        assert executor.num_steps == 2
+
+
+async def test_a_request_that_looks_at_log_probabilities_gets_them_for_every_token() -> None:
+    constraint = Constraint.grammar('root ::= "yes, of course" | "no"')
+    executor = ScriptedExecutor(choose=any_allowed)
+    async with running(build_workshop(executor)) as workshop:
+        result = await workshop.engine.infer(ask("r", max_tokens=60, logprobs=1, constraint=constraint))
+    assert result.logprobs is not None
+    assert len(result.logprobs) == len(result.token_ids)
 
 
 async def test_an_answer_cut_by_max_tokens_says_length_and_is_the_beginning_of_a_value() -> None:
