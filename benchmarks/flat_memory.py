@@ -11,20 +11,14 @@ from __future__ import annotations
 import argparse
 import gc
 import random
-from pathlib import Path
 
 from ferrum import LLM, SamplingParams
+from ferrum.bench.soak import resident_bytes
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.request import TokenPrompt
 
 NUM_AT_ONCE = 8
 CONTEXT = 512
-
-
-def resident_bytes() -> int:
-    """Of this process, from /proc/self/smaps_rollup: shared pages of files are not counted."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
 class Load:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from functools import cache
 from typing import Any, Protocol
 
 from jsonschema import FormatChecker, ValidationError, validators
-from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
 
 from ferrum.constraints.regular_expressions import python_search_regex, python_whole_text_regex
-from ferrum.constraints.schema_keywords import DIALECTS
 from ferrum.constraints.schema_walk import change_schemas
 from ferrum.constraints.string_formats import FORMATS
-from ferrum.core.errors import InvalidConstraint
 
 
 class AnswerCheck(Protocol):
@@ -87,34 +85,18 @@ def _read(text: str) -> Any:
         return _Unreadable(f"it is no JSON: {error}")
 
 
-def check_schema(schema: Any) -> None:
-    """Raises InvalidConstraint for a schema that breaks the rules for schemas."""
-    try:
-        # Expressions and formats are looked at where they are written anew.
-        kind: Any = _kind_of(schema)  # Its protocol does not know the checker.
-        kind.check_schema(schema, format_checker=FormatChecker(formats=()))
-    except SchemaError as error:
-        pointer = "".join(f"/{step}" for step in error.absolute_path)
-        raise InvalidConstraint(
-            f"breaks the rules for schemas: {error.message[:200]}", None, pointer
-        ) from None
-    except RecursionError:
-        raise InvalidConstraint("is nested too deep", None, "") from None
-
-
-def _kind_of(schema: Any) -> type[Validator]:
-    dialect = schema.get("$schema") if isinstance(schema, dict) else None
-    if dialect is not None and str(dialect).rstrip("#") not in DIALECTS:
-        raise InvalidConstraint(f"{str(dialect)[:60]!r} is not known; leave it out", "$schema", "")
-    kind: type[Validator] = validators.validator_for(schema, default=validators.Draft202012Validator)
-    return kind
-
-
 def _validator(schema: Any) -> Validator:
-    extend: Any = validators.extend  # Not typed.
-    kind = extend(_kind_of(schema), {"multipleOf": _multiple_of})
-    made: Validator = kind(change_schemas(schema, _use_python_regexes), format_checker=_format_checker())
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    made: Validator = _exact(kind)(
+        change_schemas(schema, _use_python_regexes), format_checker=_format_checker()
+    )
     return made
+
+
+@cache
+def _exact(kind: type[Validator]) -> Any:
+    extend: Any = validators.extend  # Not typed.
+    return extend(kind, {"multipleOf": _multiple_of})
 
 
 def _use_python_regexes(schema: dict[str, Any]) -> None:
@@ -132,6 +114,7 @@ def _multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> An
         yield ValidationError(f"{instance!r} is not a multiple of {divisor!r}")
 
 
+@cache
 def _format_checker() -> FormatChecker:
     checker = FormatChecker(formats=())
     for name, pattern in FORMATS.items():

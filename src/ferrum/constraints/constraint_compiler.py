@@ -24,6 +24,8 @@ from ferrum.core.token_rules import TokenMask
 CACHE_ENTRIES = 256
 COMPILE_S = 4.0
 _NUM_WORKERS = 2
+# The most it may take to read a vocabulary on a busy machine.
+_VOCABULARY_S = 30.0
 
 
 class CompiledConstraint:
@@ -46,7 +48,7 @@ class ConstraintCompiler:
     """Compiles, and keeps the last ``CACHE_ENTRIES`` results, refusals too. Any thread may call it.
 
     ``vocabulary_size`` is the model's, whose masks these are. A compilation that takes longer than
-    ``COMPILE_S`` is refused and goes on beside, to be there for the next one who asks.
+    ``compile_s`` is refused and goes on beside, to be there for the next one who asks.
     """
 
     def __init__(
@@ -65,15 +67,20 @@ class ConstraintCompiler:
         Raises InvalidConstraint, ConstraintTooComplex, or InternalError without a grammar engine.
         """
         future = self._future(constraint)
-        wait([future], self._compile_s)
+        wait([future], self._patience_s)
         return self._result(future)
 
     async def compile_beside(self, constraint: Constraint) -> CompiledConstraint:
         """As ``compile``, while the calling loop goes on."""
         future = self._future(constraint)
         if not future.done():
-            await asyncio.wait([asyncio.wrap_future(future)], timeout=self._compile_s)
+            await asyncio.wait([asyncio.wrap_future(future)], timeout=self._patience_s)
         return self._result(future)
+
+    @property
+    def _patience_s(self) -> float:
+        """Reading the vocabulary, which happens once, is not held against the first constraint."""
+        return self._compile_s if self._tokenizer.is_made else self._compile_s + _VOCABULARY_S
 
     def _result(self, future: Future[CompiledConstraint]) -> CompiledConstraint:
         if not future.done():

@@ -37,6 +37,10 @@ class ConstraintTokenizer:
         self._lock = threading.Lock()
         self._made: LLTokenizer | FerrumError | None = None
 
+    @property
+    def is_made(self) -> bool:
+        return self._made is not None
+
     def get(self) -> LLTokenizer:
         """Raises InternalError when it cannot be made, each time the same."""
         with self._lock:

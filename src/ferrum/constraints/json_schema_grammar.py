@@ -9,7 +9,6 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
-from ferrum.constraints.answer_check import check_schema
 from ferrum.constraints.finite_values import has_finite_value
 from ferrum.constraints.schema_rewriter import Schema, SchemaRewriter
 from ferrum.core.constraint import JsonSpacing
@@ -36,7 +35,6 @@ def json_schema_grammar(schema: Any, spacing: JsonSpacing, validate: Validate, d
 
     Raises InvalidConstraint naming keyword and pointer, and ConstraintTooComplex.
     """
-    check_schema(schema)
     rewriter = SchemaRewriter(schema)
     rewritten = rewriter.rewrite()
     if not has_finite_value(rewritten):

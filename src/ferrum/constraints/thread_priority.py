@@ -6,8 +6,8 @@ import os
 import threading
 from contextlib import suppress
 
-# A quarter of a busy processor remains: enough to get on, too little to stall a step.
-_NICENESS = 6
+# A tenth of a busy processor remains: enough to get on, too little to stall a step.
+_NICENESS = 10
 
 
 def give_way() -> None:

@@ -32,6 +32,7 @@ from ferrum.engine.output_processor import RequestOutput
 from ferrum.engine.prefix_pins import PrefixPins
 from ferrum.engine.result_stream import Doorbell, ResultStream, StreamChannel
 from ferrum.engine.scheduler_maker import SchedulerMaker
+from ferrum.engine.snapshots import AdmissionSnapshot, ExecutionAttribution
 from ferrum.engine.status import EngineStatus
 from ferrum.engine.step_loop import StepLoop
 from ferrum.execution.executor import Executor
@@ -243,6 +244,34 @@ class ContinuousBatchEngine:
             used_kv_bytes=self._cache.num_used_blocks * block_bytes,
             context_length=self.context_length,
             prefix_cache=self._cache.status(self._scheduler.pins.num_blocks),
+            recurrent_states=self._resources.recurrent_stats(self._executor),
+        )
+
+    def admission(self) -> AdmissionSnapshot:
+        """Raises EngineStalled when the books are locked for long, InternalError when they are wrong."""
+        counts = self._steps.snapshot()
+        scheduler = self._config.scheduler
+        states = self._resources.recurrent_stats(self._executor)
+        slots = scheduler.max_running_requests
+        if states is not None and states.total_slots is not None:
+            slots = min(slots, states.total_slots)
+        return AdmissionSnapshot(
+            authority=self._resources.authority,
+            max_running_requests=slots,
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+            num_waiting=counts.num_waiting,
+            num_waiting_tokens=counts.num_waiting_tokens,
+            num_prefilling=counts.num_prefilling,
+            num_decoding=counts.num_decoding,
+        )
+
+    def attribution(self) -> ExecutionAttribution:
+        """Whose arithmetic answers: asked of the executor."""
+        plan = self._executor.resolved_plan
+        return ExecutionAttribution(
+            self._executor.resource_authority,
+            plan.identity if plan else None,
+            self._executor.keeps_same_tokens_law,
         )
 
     def metrics(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ferrum.cache.cache_manager import CacheManager
-from ferrum.cache.recurrent_state import RecurrentStateManager
+from ferrum.cache.recurrent_state import RecurrentStateManager, RecurrentStateStats
 from ferrum.cache.sequence_states import SequenceStates
 from ferrum.core.errors import InternalError, InvalidConfig
 from ferrum.execution.executor import Executor, ResourceAuthority
@@ -42,6 +42,12 @@ class EngineResources:
         if self.recurrent_states is None:
             raise InternalError("the executor's model needs recurrent states, and the engine manages none")
         return SequenceStates(self.recurrent_states, state_bytes)
+
+    def recurrent_stats(self, executor: Executor) -> RecurrentStateStats | None:
+        """How full the slots are that the engine keeps for this executor's sequences; None: it keeps none."""
+        if self.recurrent_states is None or not executor.capacity.recurrent_state_bytes:
+            return None
+        return self.recurrent_states.stats
 
     @property
     def kv_manager(self) -> CacheManager:

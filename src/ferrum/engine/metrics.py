@@ -24,6 +24,7 @@ from ferrum.core.events import (
 from ferrum.core.request import FinishReason
 from ferrum.engine.histogram import Histogram
 from ferrum.engine.prefix_cache_metrics import PrefixCacheCollector
+from ferrum.engine.recurrent_state_metrics import RecurrentStateCollector
 from ferrum.engine.status import EngineStatus
 
 _SHORT_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -65,6 +66,7 @@ class EngineMetrics:
         self._gauge("num_requests_waiting", "Requests that wait", lambda: status().num_waiting)
         self._gauge("kv_blocks", "KV blocks in all", lambda: status().num_kv_blocks)
         self._gauge("kv_blocks_used", "KV blocks held by requests", lambda: status().num_used_kv_blocks)
+        self.registry.register(RecurrentStateCollector(lambda: status().recurrent_states))
         self.registry.register(PrefixCacheCollector(lambda: status().prefix_cache))
 
     def on(self, event: Event) -> None:

@@ -15,6 +15,7 @@ from ferrum.core.errors import DeadlineExceeded, EngineClosed, EngineStalled, Fe
 from ferrum.core.events import Observers
 from ferrum.core.ledger import LifecycleLedger
 from ferrum.core.request import FinishReason, InferenceResult
+from ferrum.core.scheduler_snapshot import SchedulerSnapshot
 from ferrum.core.step import SampledToken, StepPlan
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.deadlines import Deadlines
@@ -151,6 +152,11 @@ class StepLoop:
             self._stall_watch.begin()
             self._ensure_thread()
             self._work.notify_all()
+
+    def snapshot(self) -> SchedulerSnapshot:
+        """What the scheduler holds between two steps' planning. Raises EngineStalled."""
+        with self._locked():
+            return self._scheduler.snapshot()
 
     def with_pins(self, act: Callable[[PinnedPrefixes], _Answer]) -> _Answer:
         """What ``act`` says of, or does to, the pinned prefixes between two steps' planning."""

@@ -43,7 +43,7 @@ def build_byte_level_encoder(
 def byte_level_token_bytes(vocabulary: Vocabulary, token_id: int) -> bytes:
     """The exact bytes of a token."""
     text = vocabulary.tokens[token_id]
-    if vocabulary.types[token_id] in _WRITTEN_AS_TEXT:
+    if int(vocabulary.types[token_id]) in _WRITTEN_AS_TEXT:
         return text.encode("utf-8", "surrogateescape")
     return bytes_of_token(text)
 

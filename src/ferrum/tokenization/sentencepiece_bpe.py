@@ -39,7 +39,7 @@ def build_sentencepiece_encoder(
 def sentencepiece_token_bytes(vocabulary: Vocabulary, token_id: int) -> bytes:
     """The exact bytes of a token: one for a byte token, else its text with U+2581 as a space."""
     text = vocabulary.tokens[token_id]
-    kind = vocabulary.types[token_id]
+    kind = int(vocabulary.types[token_id])  # NumPy's integers are slow to compare with an enum's members.
     if kind == TokenType.BYTE:
         return bytes([_byte_of(text, token_id)])
     if kind not in (TokenType.CONTROL, TokenType.UNKNOWN):

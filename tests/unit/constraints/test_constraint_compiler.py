@@ -74,6 +74,7 @@ def test_the_vocabulary_is_read_once_also_when_it_cannot_be_read() -> None:
 
 async def test_a_compilation_that_takes_too_long_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = ConstraintCompiler(ByteTokenizer(), 258, compile_s=0.05)
+    compiler.compile(Constraint.regex("b"))
     may_end = threading.Event()
     build = compiler._build
     monkeypatch.setattr(compiler, "_build", lambda constraint: (may_end.wait(10), build(constraint))[1])

@@ -101,9 +101,10 @@ async def test_tokens_that_can_only_come_are_computed_together_and_change_nothin
     ):
         executor = ScriptedExecutor(choose=any_allowed, capacity=_capacity(num_blocks))
         async with running(build_workshop(executor, config=config)) as workshop:
-            results = await asyncio.gather(*map(workshop.engine.infer, wishes(16)))
-            outcomes.append([(each.token_ids, each.text, each.finish_reason, each.usage) for each in results])
+            results = [await workshop.engine.infer(each) for each in wishes(4)]
             num_steps.append(executor.num_steps)
+            results += await asyncio.gather(*map(workshop.engine.infer, wishes(16)[4:]))
+            outcomes.append([(each.token_ids, each.text, each.finish_reason, each.usage) for each in results])
     assert [(ids, text, reason) for ids, text, reason, _ in outcomes[0]] == [
         (ids, text, reason) for ids, text, reason, _ in outcomes[1]
     ]

@@ -16,11 +16,14 @@ from ferrum import _native
 from ferrum.core.arrays import FloatArray
 from ferrum.core.errors import InvalidConfig, UnsupportedModel
 from ferrum.core.kv_dtype import KvDtype
+from ferrum.core.step import SamplingInstruction
+from ferrum.execution.batch_builder import build_sampling_batch
+from ferrum.execution.reference_choice import choose_tokens
 from ferrum.models.architectures import build_plan
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.runtimes.native import NativeRuntime, StepLimits
 from ferrum.runtimes.numpy_interpreter import InterpreterMode, NumpyInterpreter
-from ferrum.runtimes.protocol import LogitsDetail, SamplingBatch, StepAborted, StepBatch
+from ferrum.runtimes.protocol import LogitsDetail, LogprobBatch, SamplingBatch, StepAborted, StepBatch
 from ferrum.weights.checkpoint import Checkpoint, open_checkpoint
 from ferrum.weights.tensor_types import TensorType
 from tiny_models import VOCABULARY, gemma3_metadata, llama_metadata, write_tiny_gemma3, write_tiny_llama
@@ -198,6 +201,36 @@ def test_digest_is_that_of_the_logits_and_sampling_repeats(tiny_gemma: tuple[Che
     )
     greedy = dataclasses.replace(batch, sampling=sampling)
     np.testing.assert_array_equal(runtime.run(greedy).token_ids, logits.argmax(axis=1))
+
+
+def test_log_probabilities_are_those_of_the_exact_interpreter(
+    tiny_gemma: tuple[Checkpoint, ModelPlan],
+) -> None:
+    checkpoint, plan = tiny_gemma
+    tokens = some_tokens(20)
+    native = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
+    exact = NumpyInterpreter(
+        plan, checkpoint.tensors, NUM_BLOCKS, InterpreterMode.QUANTISED_EXACT, choose_tokens
+    )
+    wanted = LogprobBatch(
+        num_entries=np.arange(20, dtype=np.int32) % 8,
+        known_tokens=np.array([*tokens[1:15], *[-1] * 6], np.int32),
+    )
+    choices = [SamplingInstruction(1.0, 0, 1.0, 0.0, seed=3, position=row) for row in range(20)]
+    batch = dataclasses.replace(
+        batch_of([(tokens, 0, [1])]), sampling=build_sampling_batch(choices), logprobs=wanted
+    )
+    found, expected = native.run(batch), exact.run(batch)
+    np.testing.assert_array_equal(found.token_ids, expected.token_ids)
+    assert found.token_ids[:14].tolist() == tokens[1:15]
+    assert found.logprobs is not None
+    assert expected.logprobs is not None
+    for name in ("values", "ranks", "top_ids", "top_values"):
+        np.testing.assert_array_equal(getattr(found.logprobs, name), getattr(expected.logprobs, name))
+    assert found.logprobs.ranks[0] == 0  # nobody asked
+    for bad in ({"num_entries": np.full(20, -1, np.int32)}, {"known_tokens": np.full(20, 10**6, np.int32)}):
+        with pytest.raises(ValueError, match=r"wanted|vocabulary"):
+            native.run(dataclasses.replace(batch, logprobs=dataclasses.replace(wanted, **bad)))
 
 
 def test_the_weights_outlive_their_checkpoint(tmp_path: Path) -> None:
