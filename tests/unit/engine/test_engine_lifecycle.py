@@ -58,7 +58,8 @@ async def test_a_queued_request_can_leave_without_disturbing_those_before_it() -
         queued = asyncio.create_task(workshop.engine.infer(ask("b")))
         await eventually(lambda: workshop.engine.status().num_waiting == 1)
         queued.cancel()
-        await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await queued
         gate.let_through(100)
         assert (await first).finish_reason is FinishReason.LENGTH
     assert {part.request_id for plan in workshop.executor.plans for part in plan.parts} == {"a"}
