@@ -147,17 +147,17 @@ async def test_followers_go_on_when_their_leader_fails() -> None:
 
 async def test_a_request_whose_step_failed_leaves_nothing_wrong_behind() -> None:
     """Blocks of a step that raised are not known to the cache, even when the executor wrote into them."""
-    broken = [True]
+    failures_left = [2]  # The step, and the step once more.
 
-    def fail_once(plan: StepPlan) -> None:
-        if broken[0] and plan.parts[0].start_position >= 8:
-            broken[0] = False
+    def fail_twice(plan: StepPlan) -> None:
+        if failures_left[0] and plan.parts[0].start_position >= 8:
+            failures_left[0] -= 1
             for part in plan.parts:
                 for block in part.block_table[part.start_position // 4 :]:
                     executor.block_store.write_block(block, bytes(16))  # type: ignore[union-attr]
             raise RuntimeError("broken")
 
-    executor = ScriptedExecutor(before_step=fail_once)
+    executor = ScriptedExecutor(before_step=fail_twice)
     config = SchedulerConfig(prefill_chunk_tokens=8)
     async with running(build_workshop(executor, scheduler=config)) as workshop:
         results = [
