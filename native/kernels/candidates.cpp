@@ -104,14 +104,6 @@ constexpr float kFirstBounds[3] = {0x1p-4f, 0x1p-8f, 0x1p-14f};
 // So many candidates are looked at one by one sooner than their row is looked at again.
 constexpr int kFew = 8192;
 
-// Tokens that weigh at least the float32 with the bits ``low`` and less than that with the bits ``high``: among them the
-// heaviest reach a sum. Positive floats are in the order of their bits.
-struct Bracket {
-  uint32_t low, high;
-  int count;     // inside
-  double above;  // what heavier ones weigh
-};
-
 FERRUM_INLINE float float_of(uint32_t bits) {
   float value;
   memcpy(&value, &bits, 4);
@@ -123,32 +115,71 @@ FERRUM_INLINE uint32_t bits_of(float value) {
   return bits;
 }
 
-// The heaviest of the bracket reach ``wanted``; narrows it where it holds more than a few.
-Bracket narrow(const float* weights, int vocabulary, double wanted, Bracket bracket) {
-  float bounds[3] = {kFirstBounds[0], kFirstBounds[1], kFirstBounds[2]};
-  int num_above = 0, num_reaching = num_above + bracket.count;
-  bool is_first = true;
-  while (bracket.count > kFew && bracket.high - bracket.low > 1) {
-    if (!is_first)
-      for (uint32_t i = 0; i < 3; ++i)
-        bounds[i] = float_of(bracket.high - uint32_t(uint64_t(bracket.high - bracket.low) * (i + 1) / 4));
-    is_first = false;
-    const Levels levels = measure_levels(weights, vocabulary, bounds);
-    int level = 0;
-    while (level < 3 && levels.sum[level] < wanted) ++level;
-    if (level < 3) {
-      bracket.low = bits_of(bounds[level]);
-      num_reaching = levels.count[level];
+// Tokens that weigh at least the float32 with the bits ``low`` and less than that with the bits ``high``: among them the
+// heaviest reach a sum. Positive floats are in the order of their bits.
+struct Bracket {
+  uint32_t low, high;
+  int num_reaching, num_above;  // that weigh at least low, and high
+  double above;                 // what the latter weigh
+
+  int count() const { return num_reaching - num_above; }
+};
+
+// A row of weights and what is known of it: each look at it tells of three bounds.
+class WeighedRow {
+ public:
+  WeighedRow(const float* weights, int vocabulary) : weights_(weights), vocabulary_(vocabulary) {}
+
+  // Where the heaviest reach ``wanted``, which is at most what all weigh: with few candidates inside, or of one weight.
+  Bracket find(double wanted) {
+    Bracket bracket = known_around(wanted);
+    while (bracket.count() > kFew && bracket.high - bracket.low > 1 && num_known_ + 3 <= kMostKnown) {
+      float bounds[3] = {kFirstBounds[0], kFirstBounds[1], kFirstBounds[2]};
+      if (num_known_ > 0)
+        for (uint32_t i = 0; i < 3; ++i)
+          bounds[i] = float_of(bracket.high - uint32_t(uint64_t(bracket.high - bracket.low) * (i + 1) / 4));
+      look(bounds);
+      bracket = known_around(wanted);
     }
-    if (level > 0) {
-      bracket.high = bits_of(bounds[level - 1]);
-      num_above = levels.count[level - 1];
-      bracket.above = levels.sum[level - 1];
-    }
-    bracket.count = num_reaching - num_above;
+    return bracket;
   }
-  return bracket;
-}
+
+ private:
+  struct Known {
+    uint32_t bits;
+    int count;
+    double sum;
+  };
+  static constexpr int kMostKnown = 96;  // 32 looks: a bracket is down to one weight after 14
+
+  void look(const float (&bounds)[3]) {
+    const Levels levels = measure_levels(weights_, vocabulary_, bounds);
+    for (int level = 0; level < 3; ++level)
+      known_[num_known_++] = {bits_of(bounds[level]), levels.count[level], levels.sum[level]};
+  }
+
+  Bracket known_around(double wanted) const {
+    Bracket bracket{bits_of(kLeastWeight), bits_of(1.0f) + 1, vocabulary_, 0, 0.0};
+    for (int i = 0; i < num_known_; ++i) {
+      const Known& each = known_[i];
+      if (each.sum >= wanted && each.bits > bracket.low) {
+        bracket.low = each.bits;
+        bracket.num_reaching = each.count;
+      }
+      if (each.sum < wanted && each.bits < bracket.high) {
+        bracket.high = each.bits;
+        bracket.num_above = each.count;
+        bracket.above = each.sum;
+      }
+    }
+    return bracket;
+  }
+
+  const float* weights_;
+  const int vocabulary_;
+  int num_known_ = 0;
+  Known known_[kMostKnown];
+};
 
 int collect_between(const float* weights, int vocabulary, float least, float bound, Candidate* out) {
   const Vector low = v_set(least), high = v_set(bound);
@@ -170,8 +201,6 @@ int collect_between(const float* weights, int vocabulary, float least, float bou
 // Sums are multiples of 2^-32: exceeding one is reaching the next.
 FERRUM_INLINE double next_sum(double threshold) { return (__builtin_floor(threshold * 0x1p32) + 1.0) * 0x1p-32; }
 
-FERRUM_INLINE Bracket whole_row(int vocabulary) { return {0x2f800000u, 0x3f800001u, vocabulary, 0.0}; }  // 2^-32 to 1
-
 }  // namespace
 
 int collect(const float* weights, int vocabulary, float least, Candidate* out) {
@@ -187,15 +216,15 @@ int collect_heaviest(const float* weights, int vocabulary, int count, Candidate*
 
 Candidate draw_from_nucleus(const float* weights, int vocabulary, double total, double share, double draw,
                             Candidate* out) {
+  WeighedRow row(weights, vocabulary);
   const auto reach_in = [&](const Bracket& bracket, double wanted) {
     const int count = collect_between(weights, vocabulary, float_of(bracket.low), float_of(bracket.high), out);
     return keep_weighing(out, count, wanted - bracket.above);
   };
-  const Bracket nucleus = narrow(weights, vocabulary, share * total, whole_row(vocabulary));
+  const Bracket nucleus = row.find(share * total);
   const double sum = nucleus.above + reach_in(nucleus, share * total).sum;
   const double wanted = next_sum(draw * sum);
-  const Bracket drawn = wanted <= nucleus.above ? narrow(weights, vocabulary, wanted, whole_row(vocabulary)) : nucleus;
-  return out[reach_in(drawn, wanted).count - 1];
+  return out[reach_in(row.find(wanted), wanted).count - 1];
 }
 
 Candidate draw_by_weight(Candidate* candidates, int count, double threshold) {
@@ -225,17 +254,26 @@ Run keep_weighing(Candidate* candidates, int count, double wanted) {
 }
 
 Run keep_typical(Candidate* candidates, int count, double total, double wanted, const float* weights) {
+  constexpr int kChunk = 64;
+  double weight[kChunk], surprises[kChunk];
+  const auto look_at = [&](int start) {
+    const int end = count - start < kChunk ? count - start : kChunk;
+    for (int i = 0; i < kChunk; ++i) weight[i] = i < end ? double(weight_of(candidates[start + i])) : 1.0;
+    for (int i = 0; i < kChunk; ++i) surprises[i] = natural_log(total / weight[i]);
+    return end;
+  };
   int64_t products = 0;  // rounded to multiples of 2^-32, for a sum in any order
-  for (int i = 0; i < count; ++i) {
-    const double weight = double(weight_of(candidates[i]));
-    products += int64_t(weight * natural_log(total / weight) * 0x1p32 + 0.5);
+  for (int start = 0; start < count; start += kChunk) {
+    const int end = look_at(start);
+    for (int i = 0; i < end; ++i) products += int64_t(weight[i] * surprises[i] * 0x1p32 + 0.5);
   }
   const double entropy = double(products) * 0x1p-32 / total;
-  for (int i = 0; i < count; ++i) {
-    const float distance = float(__builtin_fabs(natural_log(total / double(weight_of(candidates[i]))) - entropy));
-    uint32_t bits;
-    memcpy(&bits, &distance, 4);
-    candidates[i] = Candidate(~bits) << 32 | uint32_t(candidates[i]);
+  for (int start = 0; start < count; start += kChunk) {
+    const int end = look_at(start);
+    for (int i = 0; i < end; ++i) {
+      const float distance = float(__builtin_fabs(surprises[i] - entropy));
+      candidates[start + i] = Candidate(~bits_of(distance)) << 32 | uint32_t(candidates[start + i]);
+    }
   }
   const Run run = reach(candidates, count, wanted, [weights](Candidate each) { return weights[id_of(each)]; });
   for (int i = 0; i < run.count; ++i) candidates[i] = candidate(weights[id_of(candidates[i])], id_of(candidates[i]));

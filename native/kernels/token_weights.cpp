@@ -14,7 +14,7 @@ FERRUM_INLINE Vector to_grid(Vector weight) {
 }
 
 FERRUM_INLINE Vector weights_of(const float* logits, Vector largest, Vector inverse) {
-  return to_grid(v_exp(v_mul(v_sub(v_load(logits), largest), inverse)));
+  return to_grid(v_exp_of_not_positive(v_mul(v_sub(v_load(logits), largest), inverse)));
 }
 
 }  // namespace
@@ -51,21 +51,25 @@ double weigh(const float* logits, int vocabulary, float largest, float inverse, 
 
 RowEntropy entropy_of(const float* logits, int vocabulary, float largest) {
   // The entropy is ln(sum w) - sum(w ln w) / sum w. The products are rounded to multiples of 2^-32, for sums in any order.
-  double total = 0.0;
+  DoubleSums total{d_zero()};
   int64_t products = 0;
   int num_allowed = 0;
-  float chunk[kWidth], weight[kWidth];
+  float chunk[kWidth], weight[kWidth], distance[kWidth];
   for (int i = 0; i < vocabulary; i += kWidth) {
-    for (int j = 0; j < kWidth; ++j) chunk[j] = i + j < vocabulary ? logits[i + j] : -__builtin_inff();
-    v_store(weight, weights_of(chunk, v_set(largest), v_set(1.0f)));
-    for (int j = 0; j < kWidth; ++j) {
-      num_allowed += chunk[j] > -__builtin_inff();
-      if (weight[j] == 0.0f) continue;
-      total += double(weight[j]);
-      products += int64_t(double(weight[j]) * double(largest - chunk[j]) * 0x1p32 + 0.5);
+    const float* row = logits + i;
+    if (i + kWidth > vocabulary) {
+      for (int j = 0; j < kWidth; ++j) chunk[j] = i + j < vocabulary ? row[j] : -__builtin_inff();
+      row = chunk;
     }
+    const Vector x = v_load(row), weights = weights_of(row, v_set(largest), v_set(1.0f));
+    num_allowed += __builtin_popcount(v_mask_not_less(x, v_set(-__FLT_MAX__)));
+    total = d_add(total, weights);
+    v_store(weight, weights);
+    v_store(distance, v_min(v_sub(v_set(largest), x), v_set(1e30f)));  // infinity times weight 0 is no number
+    for (int j = 0; j < kWidth; ++j) products += int64_t(double(weight[j]) * double(distance[j]) * 0x1p32 + 0.5);
   }
-  return {natural_log(total) + double(products) * 0x1p-32 / total, num_allowed};
+  const double sum = d_total(total);
+  return {natural_log(sum) + double(products) * 0x1p-32 / sum, num_allowed};
 }
 
 }  // namespace ferrum::FERRUM_ISA

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from ferrum.core.errors import InvalidConfig
 
+DEFAULT_JOURNAL_BYTES = 2**30
+
 
 class Entrypoint(StrEnum):
     """Which door an engine stands behind. SYNTHETIC: any that has no name of its own, a test or a script."""
@@ -44,6 +46,8 @@ class EvidenceConfig:
 
     profile_jsonl          file to which resource and execution events are appended, a JSON object a line
     scheduler_trace_jsonl  file to which every step's plan and queues are appended; may be the same file
+    journal_limit_bytes    a file of either that would outgrow this is put aside as FILE.1, in the place of
+                           an older one, and a new one begins
     profile_detail         standard, or diagnostic with token ids
     bundle_dir             folder that gets a replay bundle, a folder of its own, for requests that end
     bundle_occasion        which requests: failed, or all
@@ -60,6 +64,7 @@ class EvidenceConfig:
     bundle_token_ids: BundleTokenIds = BundleTokenIds.KEPT
     bundle_limit: int = 100
     entrypoint: Entrypoint = Entrypoint.SYNTHETIC
+    journal_limit_bytes: int = DEFAULT_JOURNAL_BYTES
 
     def __post_init__(self) -> None:
         for name in ("profile_jsonl", "scheduler_trace_jsonl", "bundle_dir"):
@@ -70,9 +75,10 @@ class EvidenceConfig:
             if not isinstance(getattr(self, name), kind):
                 known = " or ".join(kind)
                 raise InvalidConfig(f"evidence.{name}", f"must be {known}, not {getattr(self, name)!r}")
-        limit = self.bundle_limit
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidConfig("evidence.bundle_limit", f"must be a count of at least 1, not {limit!r}")
+        for name in ("bundle_limit", "journal_limit_bytes"):
+            limit = getattr(self, name)
+            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+                raise InvalidConfig(f"evidence.{name}", f"must be a count of at least 1, not {limit!r}")
 
     @property
     def is_empty(self) -> bool:

@@ -31,9 +31,10 @@ class StepOutcome:
 
 
 class StepRunner:
-    """Calls the executor. A step that raises is repeated part by part: since no result depends on who shares
-    a step, the healthy parts come out the same, and only those that raise alone, and without the tokens that
-    were drafted for them, are failed: a guess must not cost an answer.
+    """Calls the executor. A step that raises is repeated part by part, once: since no result depends on who
+    shares a step, the healthy parts come out the same, and only those that raise alone, and without the
+    tokens that were drafted for them, are failed: a guess must not cost an answer, nor must a device that
+    stumbled, whether a request has company or not.
     """
 
     def __init__(self, executor: Executor, observers: Observers) -> None:
@@ -49,13 +50,11 @@ class StepRunner:
             return StepOutcome((), ())
         except Exception as error:
             _log.exception("a step of %d requests failed", len(plan.parts))
-            outcome = self._run_one_by_one(plan, error)
+            outcome = self._run_one_by_one(plan)
             self._observers.on(StepFailed(str(error), len(plan.parts), len(outcome.failures)))
             return outcome
 
-    def _run_one_by_one(self, plan: StepPlan, error: Exception) -> StepOutcome:
-        if len(plan.parts) == 1 and not plan.parts[0].num_drafts:
-            return StepOutcome((), (), failures={plan.parts[0].request_id: _as_failure(error)})
+    def _run_one_by_one(self, plan: StepPlan) -> StepOutcome:
         parts: list[SequencePart] = []
         tokens: list[SampledToken] = []
         scored: list[ScoredTokens] = []

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from ferrum.core.errors import InvalidConfig
+from ferrum.core.evidence_config import DEFAULT_JOURNAL_BYTES
 from ferrum.evidence.background_writer import BackgroundWriter, Lost
 
 _log = logging.getLogger("ferrum.evidence")
@@ -25,13 +26,20 @@ class JsonlJournal:
     """Appends to the file at ``path``, readable by the owner alone; several reporters may share one journal,
     and their lines keep their order.
 
+    A file that would outgrow ``most_bytes`` becomes ``path.1``, in the place of an older one, and a new file
+    begins, so that both together take no more than twice that.
+
     Where entries were dropped, a line ``{"phase": "journal.dropped", "num_dropped": N}`` stands in their
     place. An entry that cannot be written as JSON is left out with a warning. Raises InvalidConfig, naming
     ``setting``, when the file cannot be opened.
     """
 
-    def __init__(self, path: str, setting: str, capacity: int = 8192) -> None:
+    def __init__(
+        self, path: str, setting: str, capacity: int = 8192, most_bytes: int = DEFAULT_JOURNAL_BYTES
+    ) -> None:
         self.path = path
+        self._setting = setting
+        self._most_bytes = most_bytes
         self._file = _open(path, setting)
         self._num_users = 0
         self._writer: BackgroundWriter[JournalEntry] = BackgroundWriter(
@@ -65,8 +73,17 @@ class JsonlJournal:
 
     def _write(self, entries: Sequence[JournalEntry | Lost]) -> None:
         rest = memoryview(b"".join(map(_lines, entries)))
+        self._make_room(len(rest))
         while rest:
             rest = rest[os.write(self._file, rest) :]
+
+    def _make_room(self, num_bytes: int) -> None:
+        """A device or a pipe has no size, and is never put aside."""
+        status = os.fstat(self._file)
+        if stat.S_ISREG(status.st_mode) and status.st_size and status.st_size + num_bytes > self._most_bytes:
+            os.replace(self.path, f"{self.path}.1")
+            old, self._file = self._file, _open(self.path, self._setting)
+            os.close(old)
 
 
 def _lines(entry: JournalEntry | Lost) -> bytes:

@@ -53,20 +53,24 @@ def _open_all(facts: EngineFacts, opened: list[DetailObserver]) -> None:
     config = plain_config(facts.config)
     journal = None
     if wanted.profile_jsonl is not None:
-        journal = JsonlJournal(wanted.profile_jsonl, PROFILE_SETTING)
+        journal = _journal(wanted, wanted.profile_jsonl, PROFILE_SETTING)
         context = ProfileContext(
             wanted.entrypoint, facts.backend.numerics_id, _digest(config), facts.backend.model
         )
         opened.append(ProfileRecorder(journal, context, wanted.profile_detail, facts.capacities))
     if wanted.scheduler_trace_jsonl is not None:
         if journal is None or not _is_same_file(wanted):
-            journal = JsonlJournal(wanted.scheduler_trace_jsonl, TRACE_SETTING)
+            journal = _journal(wanted, wanted.scheduler_trace_jsonl, TRACE_SETTING)
         opened.append(SchedulerTraceRecorder(journal))
     if wanted.bundle_dir is not None:
         bundle_context = BundleContext(wanted.entrypoint, wanted.bundle_token_ids, facts.backend, config)
         opened.append(
             BundleRecorder(wanted.bundle_dir, bundle_context, wanted.bundle_occasion, wanted.bundle_limit)
         )
+
+
+def _journal(wanted: EvidenceConfig, path: str, setting: str) -> JsonlJournal:
+    return JsonlJournal(path, setting, most_bytes=wanted.journal_limit_bytes)
 
 
 def plain_config(config: EngineConfig) -> dict[str, Any]:

@@ -44,6 +44,23 @@ def test_the_processors_are_those_that_had_an_effect() -> None:
     )
     greedy = trace_tokens((1,), (), SamplingParams(temperature=0, top_k=3), 1, 0)
     assert (greedy.sampler, greedy.processors) == ("greedy", ())
+    assert processors(xtc_probability=0.5, typical_p=0.5, dynatemp_range=1, top_n_sigma=1, mirostat=2) == (
+        "top_n_sigma",
+        "dynatemp",
+        "typical_p",
+        "xtc",
+        "mirostat",
+    )
+    penalties = {"repetition_penalty": 1.5, "presence_penalty": 1.0, "frequency_penalty": 0.5}
+    for temperature in (0.0, 1.0):
+        assert processors(dry_multiplier=1.0, temperature=temperature, **penalties) == (*penalties, "dry")
+    assert processors(repeat_last_n=0, **penalties) == ()
+
+
+def test_penalties_are_those_that_were_asked_for() -> None:
+    sampling = SamplingParams(repetition_penalty=1.5, presence_penalty=-1, frequency_penalty=0.25)
+    trace = trace_tokens((1,), (), sampling, 1, 0)
+    assert (trace.repetition_penalty, trace.presence_penalty, trace.frequency_penalty) == (1.5, -1.0, 0.25)
 
 
 def test_seed_and_budget_are_the_resolved_ones() -> None:

@@ -19,7 +19,13 @@ from teachable_drafter import TeachableDrafter
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.drafting import DraftWish
 from ferrum.core.errors import DeadlineExceeded, EngineClosed, InternalError, QueueFull
-from ferrum.core.events import RequestFinished, RequestQueued
+from ferrum.core.events import (
+    RequestFinished,
+    RequestPreempted,
+    RequestQueued,
+    RequestRejected,
+    StepFailed,
+)
 from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.scheduling_policy import SchedulingPolicy
@@ -33,7 +39,7 @@ ROOTS = (tuple(range(3, 40)), tuple(range(60, 20, -1)))
 Outcome = InferenceResult | BaseException
 
 # Hypothesis tries every rule as often as another; what ends things must be rarer than what begins them.
-seldom = st.sampled_from([False] * 5 + [True])
+seldom = st.sampled_from([False, False, True])
 
 requests = st.builds(
     lambda root, shared, suffix, sampling, **turn: InferenceRequest(
@@ -183,7 +189,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(drain_s=st.sampled_from([0.0, 10.0]), is_meant=seldom)
     def shut_down(self, drain_s: float, is_meant: bool) -> None:
-        if is_meant and len(self.requests) > 6 and not self.is_closed:
+        if is_meant and len(self.requests) > 3 and not self.is_closed:
             self.is_closed = True
             self.executor.open()
             self._run(self.workshop.engine.shutdown(drain_s))
@@ -215,6 +221,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert set(ends) == set(self._queued()), "who waited has ended"
             assert set(ends.values()) <= {1}, "and once"
             self.workshop.assert_nothing_is_held()
+            self._say_what_happened(outcomes)
             if self.drafter is not None:
                 event(f"drafted tokens: {min(self.drafter.num_drafted, 50) // 10}x10")
                 assert self.drafter.is_closed
@@ -224,6 +231,22 @@ class EngineMachine(RuleBasedStateMachine):
             self._run(self.workshop.engine.shutdown(0.0))
             self._run(self.loop.shutdown_default_executor())
             self.loop.close()
+
+    def _say_what_happened(self, outcomes: list[Outcome]) -> None:
+        """For ``pytest --hypothesis-show-statistics``: how often the machine came where it should."""
+        recorder = self.workshop.recorder
+        for kind in (RequestPreempted, StepFailed, RequestRejected):
+            if recorder.of(kind):
+                event(kind.__name__)
+        for outcome in outcomes:
+            if isinstance(outcome, InferenceResult):
+                event(f"finish reason {outcome.finish_reason}")
+                if outcome.usage.cached_tokens:
+                    event("prefix hit")
+            else:
+                event(type(outcome).__name__)
+        if self.is_closed:
+            event("shut down")
 
     def _check(self, request: InferenceRequest, outcome: Outcome) -> None:
         name = request.request_id
@@ -240,7 +263,8 @@ class EngineMachine(RuleBasedStateMachine):
             case DeadlineExceeded():
                 assert request.timeout_s is not None
             case InternalError():
-                assert name in self.executor.poisoned | self.executor.hit
+                # One that only stumbled is repeated, and costs nobody anything.
+                assert name in self.executor.poisoned
             case asyncio.CancelledError():
                 assert name in self.left
             case EngineClosed():

@@ -13,7 +13,7 @@ class GatedExecutor:
     """Calls wait for permits until ``open``. Then they fail if a request in them is in ``poisoned``, or if
     ``fail_next`` was set, which is used up.
 
-    ``is_held``: a call waits and has no permit. ``hit``: who was in the calls that ``fail_next`` ended.
+    ``is_held``: a call waits and has no permit.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -24,7 +24,6 @@ class GatedExecutor:
         self.is_held = False
         self.fail_next = False
         self.poisoned: set[str] = set()
-        self.hit: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)
@@ -51,7 +50,6 @@ class GatedExecutor:
         names = {part.request_id for part in plan.parts}
         if self.fail_next:
             self.fail_next = False
-            self.hit |= names
             raise OSError("the device stumbled")
         if names & self.poisoned:
             raise ValueError(f"{names & self.poisoned} cannot be computed")

@@ -199,6 +199,23 @@ def _breaks_on(culprit: str, error: Exception) -> ScriptedExecutor:
     return ScriptedExecutor(before_step=raise_for_the_culprit)
 
 
+async def test_a_step_that_stumbles_once_costs_a_lone_request_nothing() -> None:
+    stumbles = iter([False, False, True, False, True])
+
+    def stumble(plan: StepPlan) -> None:
+        if next(stumbles, False):
+            raise OSError("the device stumbled")
+
+    alone = build_workshop()
+    expected = await alone.engine.infer(ask("a", max_tokens=9))
+    await alone.engine.shutdown(0.0)
+    workshop = build_workshop(ScriptedExecutor(before_step=stumble))
+    async with running(workshop):
+        result = await workshop.engine.infer(ask("a", max_tokens=9))
+    assert result.token_ids == expected.token_ids
+    assert [event.num_failed for event in workshop.recorder.of(StepFailed)] == [0, 0]  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("error", [ValueError("boom"), MemoryError(), InternalError("no finite logit")])
 async def test_a_request_that_breaks_a_step_fails_alone(error: Exception) -> None:
     async with running(build_workshop()) as solo:

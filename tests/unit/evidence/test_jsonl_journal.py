@@ -52,6 +52,32 @@ def test_half_a_line_of_a_killed_process_spoils_only_itself(tmp_path: Path) -> N
     assert path.read_bytes() == b'{"n": 1}\n{"n": 2\n{"n":3}\n'
 
 
+def test_a_journal_that_grows_for_ever_keeps_its_end_in_two_files(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"n": -1}\n')
+    for start in range(0, 300, 3):  # Three entries share a write.
+        journal = JsonlJournal(str(path), "x", most_bytes=200).share()
+        for number in range(start, start + 3):
+            journal.put(_entry({"n": number}))
+        journal.close()
+    older = path.with_name("journal.jsonl.1")
+    kept = [line["n"] for line in (*_read(older), *_read(path))]
+    assert kept == list(range(kept[0], 300))
+    assert 100 < older.stat().st_size <= 200
+    assert path.stat().st_size <= 200
+    assert older.stat().st_mode & 0o077 == 0
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_is_no_file_is_never_put_aside() -> None:
+    journal = JsonlJournal("/dev/null", "x", most_bytes=1).share()
+    for _ in range(3):
+        journal.put(_entry({"n": 1}))
+    journal.close()
+    assert journal.problem is None
+    assert Path("/dev/null").is_char_device()
+
+
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     JsonlJournal(str(path), "x").share().close()

@@ -231,6 +231,16 @@ def test_two_names_of_one_file_share_a_journal(path: Path) -> None:
     assert all(lines[lines.index(step) - 1] in events for step in steps)
 
 
+def test_a_profile_respects_the_journal_limit(path: Path) -> None:
+    recorded = RecordedEngine(EvidenceConfig(profile_jsonl=str(path), journal_limit_bytes=1))
+    recorded.answer(ask("a", max_tokens=3))
+    recorded.lines(path)
+    again = RecordedEngine(EvidenceConfig(profile_jsonl=str(path), journal_limit_bytes=1))
+    again.answer(ask("b", max_tokens=3))
+    assert not any(line.get("request_id") == "a" for line in again.lines(path))
+    assert path.with_name("profile.jsonl.1").exists()
+
+
 def test_the_scheduler_trace_tells_plan_queues_and_totals(path: Path) -> None:
     recorded = RecordedEngine(EvidenceConfig(scheduler_trace_jsonl=str(path)))
     (result,) = recorded.answer(ask("a", max_tokens=3))
