@@ -9,8 +9,8 @@ from heapq import heapify, heappop, heappush
 from ferrum.core.drafting import Chances, Drafter, DraftWish
 from ferrum.scheduling.step_pace import StepPace
 
-# A draft must promise this much more than it costs: costs and chances are estimates.
-_MARGIN = 1.1
+# A draft must promise this much more than it costs: both are estimates, and rows take time in Python, too.
+_MARGIN = 1.3
 
 _log = logging.getLogger("ferrum.scheduling")
 

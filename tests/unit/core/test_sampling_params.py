@@ -66,7 +66,7 @@ def test_each_rule_takes_its_range_and_nothing_else(name: str) -> None:
 
 @pytest.mark.parametrize("bias", [100.5, -101, float("nan"), "1", True])
 def test_a_bias_is_refused_with_the_token_it_is_for(bias: Any) -> None:
-    with pytest.raises(InvalidRequest, match="between -100 and 100|number") as refusal:
+    with pytest.raises(InvalidRequest, match=r"between -100 and 100|number") as refusal:
         SamplingParams(logit_bias={5: bias})
     assert refusal.value.param == "logit_bias[5]"
 

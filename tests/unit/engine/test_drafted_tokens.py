@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
 from engine_factory import Workshop, ask, build_workshop, running
 from teachable_drafter import Answer, TeachableDrafter, knowing
 
-from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.config import EngineConfig
 from ferrum.core.drafting import DraftWish
 from ferrum.core.events import TokensDrafted
 from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult
@@ -116,28 +115,14 @@ async def test_exactly_max_tokens_are_written(max_tokens: int) -> None:
 
 
 async def test_drafts_stay_within_the_context() -> None:
-    workshop = speculating(
-        knowing(TEXT, 5), saying(TEXT), capacity=ExecutorCapacity(4, 4, 16, 258), config=CONFIG
-    )
+    config = EngineConfig(speculation=SpeculationConfig(SpeculationMethod.NGRAM, num_tokens=12))
+    capacity = ExecutorCapacity(4, 4, 16, 258)
+    workshop = speculating(knowing(TEXT, 5), saying(TEXT), config, capacity=capacity)
     result = await answer_of(workshop, ask(max_tokens=None))
     assert result.text == TEXT[:11]
-    ends = [
-        part.start_position + len(part.token_ids) for plan in workshop.executor.plans for part in plan.parts
-    ]
-    assert max(ends) == 15
-
-
-async def test_nobody_gives_way_for_drafts() -> None:
-    """Four blocks for two requests that need two each: drafts that would take a third one are cut."""
-    config = EngineConfig(
-        speculation=SpeculationConfig(SpeculationMethod.NGRAM, num_tokens=12),
-        scheduler=SchedulerConfig(expected_output_tokens=1),
-        prefix_cache=False,
-    )
-    workshop = speculating(lambda wish: [1] * 12, capacity=ExecutorCapacity(4, 8, 16, 258), config=config)
-    async with running(workshop):
-        await asyncio.gather(*(workshop.engine.infer(ask(name, max_tokens=None)) for name in "ab"))
-        assert workshop.engine.metrics().count("ferrum_engine_preemptions_total 0.0") == 1
+    parts = [part for plan in workshop.executor.plans for part in plan.parts]
+    # The last token that may come is chosen after the one before it.
+    assert max(part.start_position + len(part.token_ids) for part in parts) == 15
 
 
 def forgetful(fail: Callable[[StepPlan], bool]) -> Callable[[StepPlan], None]:

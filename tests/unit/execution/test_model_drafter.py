@@ -91,8 +91,11 @@ def test_a_prompt_is_computed_once_and_then_only_what_is_new(desks: Desks) -> No
     assert desk.draft([1, 2, 3, 4, 5, 6, 7, 8, 9, 40]) == (41, 42, 43, 44)
     assert desk.computed == [[40], [41], [42], [43]]
     # None was.
-    assert desk.draft([1, 2, 3, 4, 5, 6, 7, 8, 9, 40, 60], 1) == (61,)
-    assert desk.computed == [[60]]
+    assert desk.draft([1, 2, 3, 4, 5, 6, 7, 8, 9, 40, 60], 4) == (61, 62, 63, 64)
+    assert desk.computed == [[60], [61], [62], [63]]
+    # The first was, and the answer went on without the draft meanwhile.
+    assert desk.draft([1, 2, 3, 4, 5, 6, 7, 8, 9, 40, 60, 61, 80, 81, 82], 1) == (83,)
+    assert desk.computed == [[80, 81, 82]]
 
 
 def test_no_log_probabilities_are_asked_of_the_draft(desks: Desks) -> None:

@@ -109,6 +109,8 @@ def test_dry_grows_with_the_repetition_that_a_token_would_go_on_with() -> None:
     assert changes(adjusted(dry, b"abcXabcYabc")) == {"X": -1.0, "Y": -1.0}
     # "bc" before Z is shorter than "abc" before X: each for its own longest repetition.
     assert changes(adjusted(dry, b"abcXbcZ-abc")) == {"X": -1.0, "Z": -0.5}
+    # X follows "abc", and further back "bc": once, for the longer.
+    assert changes(adjusted(dry, b"bcX.abcX-abc")) == {"X": -1.0}
     assert changes(adjusted(dry, b"aXaYa")) == {}  # One token is no repetition.
     assert changes(adjusted(replace(dry, dry_allowed_length=1), b"aXa")) == {"X": -0.5}
 

@@ -9,6 +9,7 @@ from scheduler_driver import SchedulerDriver, spec
 
 from ferrum.core.config import SchedulerConfig
 from ferrum.core.errors import FerrumError, MalformedAnswer
+from ferrum.core.events import RequestPreempted
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SampledToken
 from ferrum.core.token_gate import FirstTokenGate, StillGate, TokenGate, full_mask, without_tokens
@@ -93,5 +94,20 @@ def test_drafts_take_what_the_step_has_room_for_beside_everybodys_own_token() ->
     assert [len(part.token_ids) for part in plan.parts] == [4, 1, 1]
     assert plan.num_tokens == 6
     for name in "abc":
+        driver.cancel(name)
+    driver.assert_nothing_is_held()
+
+
+def test_nobody_gives_way_for_drafts() -> None:
+    """Three blocks of eight for two requests: the second has drafts in the block it holds, and no more."""
+    driver = SchedulerDriver(SchedulerConfig(expected_output_tokens=1), num_blocks=3, block_tokens=8)
+    for name in "ab":
+        driver.submit(spec(name, 2, max_tokens=9, is_budget_explicit=False))
+    driver.step()
+    plan = driver.scheduler.schedule(dict.fromkeys("ab", (1,) * 9))
+    assert plan is not None
+    assert [(len(part.token_ids), len(part.block_table)) for part in plan.parts] == [(8, 2), (6, 1)]
+    assert not [event for event in driver.events if isinstance(event, RequestPreempted)]
+    for name in "ab":
         driver.cancel(name)
     driver.assert_nothing_is_held()
