@@ -31,8 +31,7 @@ inline constexpr int kVectors = 2 * (Queries <= kMostQueries / 2 ? 2 : 1);
 // score[query][t] = sum over d of q[d] * K[d][t], times the scale of key t where keys have scales, for the 32 keys of
 // each of ``Blocks`` neighbouring blocks.
 template <typename Block, int Queries, int Blocks>
-__attribute__((noinline)) void block_scores(const float* q, int head_width, const uint8_t* const* blocks,
-                                            bool asks_ahead, float* scores) {
+void block_scores(const float* q, int head_width, const uint8_t* const* blocks, bool asks_ahead, float* scores) {
   const typename Block::Value* keys[Blocks];
   for (int b = 0; b < Blocks; ++b) keys[b] = reinterpret_cast<const typename Block::Value*>(blocks[b]);
   constexpr int vectors = kVectors<Queries> / Blocks < kGroup / kWidth ? kVectors<Queries> / Blocks : kGroup / kWidth;
@@ -122,8 +121,8 @@ FERRUM_INLINE int add_values(const float* p, int head_width, const uint8_t* cons
 }
 
 template <typename Block, int Queries>
-__attribute__((noinline)) void piece_values(const float* p, int head_width, const uint8_t* const* blocks, int num_ahead,
-                                            int begin, int end, float* output) {
+void piece_values(const float* p, int head_width, const uint8_t* const* blocks, int num_ahead, int begin, int end,
+                  float* output) {
   constexpr int vectors = kVectors<Queries>;
   int line = 0, d = 0;
   for (; d + vectors * kWidth <= head_width; d += vectors * kWidth)

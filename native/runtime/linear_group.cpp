@@ -24,25 +24,27 @@ int LinearGroup::prepare(const Memory& memory, const Step& step) {
   if (rows == 0) return 0;
   int tiles = 0;
   for (const LinearSegment& segment : segments_) tiles += tiles_of(memory, segment);
-  row_tasks_ = divide_up(rows, kMostRowsPerTask);
-  rows_per_task_ = divide_up(divide_up(rows, row_tasks_), kRowBlock) * kRowBlock;
-  row_tasks_ = divide_up(rows, rows_per_task_);
-  tiles_per_task_ = std::clamp(tiles * row_tasks_ / (step.num_threads * kTasksPerMember), 1, kMostTilesPerTask);
+  Cut cut;
+  cut.row_tasks = divide_up(rows, kMostRowsPerTask);
+  cut.rows_per_task = divide_up(divide_up(rows, cut.row_tasks), kRowBlock) * kRowBlock;
+  cut.row_tasks = divide_up(rows, cut.rows_per_task);
+  cut.tiles_per_task = std::clamp(tiles * cut.row_tasks / (step.num_threads * kTasksPerMember), 1, kMostTilesPerTask);
   // Kernels of several rows work on pairs of tiles.
-  if (rows > 1) tiles_per_task_ = divide_up(tiles_per_task_, 2) * 2;
+  if (rows > 1) cut.tiles_per_task = divide_up(cut.tiles_per_task, 2) * 2;
+  if (!(cut_ == cut)) cut_ = cut;  // written only when it changes: every member reads it
   int tasks = 0;
-  for (const LinearSegment& segment : segments_) tasks += divide_up(tiles_of(memory, segment), tiles_per_task_);
-  return tasks * row_tasks_;
+  for (const LinearSegment& segment : segments_) tasks += divide_up(tiles_of(memory, segment), cut_.tiles_per_task);
+  return tasks * cut_.row_tasks;
 }
 
 void LinearGroup::run(const Memory& memory, const Step& step, int task, int member) {
   const int copy = step.copy_of(member);
-  const int row_begin = task % row_tasks_ * rows_per_task_;
-  const int row_end = std::min(step.rows(space_), row_begin + rows_per_task_);
-  int chunk = task / row_tasks_;
+  const int row_begin = task % cut_.row_tasks * cut_.rows_per_task;
+  const int row_end = std::min(step.rows(space_), row_begin + cut_.rows_per_task);
+  int chunk = task / cut_.row_tasks;
   for (const LinearSegment& segment : segments_) {
     const int tiles = tiles_of(memory, segment);
-    const int chunks = divide_up(tiles, tiles_per_task_);
+    const int chunks = divide_up(tiles, cut_.tiles_per_task);
     if (chunk >= chunks) {
       chunk -= chunks;
       continue;
@@ -50,8 +52,8 @@ void LinearGroup::run(const Memory& memory, const Step& step, int task, int memb
     const WeightView& weight = memory.weights[size_t(segment.weight)];
     const Buffer& out = memory.buffers[size_t(segment.out)];
     const float* bias = segment.bias >= 0 ? memory.vectors[size_t(segment.bias)].data() : nullptr;
-    const int begin = chunk * tiles_per_task_;
-    const int end = std::min(tiles, begin + tiles_per_task_);
+    const int begin = chunk * cut_.tiles_per_task;
+    const int end = std::min(tiles, begin + cut_.tiles_per_task);
     if (quantized_) {
       memory.kernels->linear_quantized(weight, begin, end, memory.quantized[size_t(input_)][size_t(copy)], row_begin,
                                        row_end, out.row(0, 0), out.stride, bias);

@@ -24,10 +24,14 @@ class LinearGroup final : public Operation {
   bool quantized_;
   RowSpace space_;
   std::vector<LinearSegment> segments_;
-  // Set by prepare: how this step's work is cut.
-  int tiles_per_task_ = 1;
-  int rows_per_task_ = 1;
-  int row_tasks_ = 1;
+  // How a step's work is cut.
+  struct Cut {
+    int tiles_per_task = 1;
+    int rows_per_task = 1;
+    int row_tasks = 1;
+    bool operator==(const Cut&) const = default;
+  };
+  Cut cut_;  // set by prepare
 };
 
 }  // namespace ferrum

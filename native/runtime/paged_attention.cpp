@@ -3,25 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 namespace ferrum {
-namespace {
-
-constexpr int kQueriesPerTile = 32;
-// Tasks per member that even out who gets how many: with fewer tiles, they are split by pieces.
-constexpr int kTasksPerMember = 16;
-// A chunk that fills fewer tiles than these is cut into the smallest that leave no pass of the kernel half empty:
-// measured, its rows then cost what those of long chunks do, also beside decodes, instead of up to 2.5 times as much.
-constexpr int kShortTiles = 6;
-
-// The fewest rows whose queries fill whole passes of the kernel, if a tile has room for so many.
-int rows_of_whole_passes(int queries_per_row) {
-  const int rows = kMostTileQueries / std::gcd(kMostTileQueries, queries_per_row);
-  return std::max(1, std::min(rows, kQueriesPerTile / queries_per_row));
-}
-
-}  // namespace
 
 AttentionState PagedAttention::state_in(float* memory, int count) const {
   return {memory, memory + count, memory + 2 * count};
@@ -30,83 +13,34 @@ AttentionState PagedAttention::state_in(float* memory, int count) const {
 void PagedAttention::reserve(const Memory& memory, int max_tokens, int context_length, int num_threads) {
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   queries_per_row_ = shape_.num_heads / layer.num_heads;
-  short_rows_per_tile_ = rows_of_whole_passes(queries_per_row_);
-  rows_per_tile_ = std::max(1, kQueriesPerTile / queries_per_row_) / short_rows_per_tile_ * short_rows_per_tile_;
-  const int queries = rows_per_tile_ * queries_per_row_;
-  state_floats_ = size_t(queries) * (2 + layer.head_width);
-  partial_floats_ = size_t(queries_per_row_) * (2 + layer.head_width);
-  // Every sequence may end in a tile of its own.
-  const size_t most_tiles = size_t(max_tokens) * layer.num_heads;
-  tiles_.reserve(most_tiles);
-  partial_of_tile_.reserve(most_tiles);
-  const int pieces = divide_up(context_length, kPieceKeys) + 1;
-  tile_of_task_.reserve(most_tiles + size_t(kTasksPerMember) * num_threads * pieces);
-  tasks_left_ = std::make_unique<std::atomic<int>[]>(most_tiles);
   AttentionWorkspace& shared = *memory.attention;
-  const size_t partial_bytes = size_t(kTasksPerMember) * num_threads * pieces * partial_floats_ * sizeof(float);
+  const AttentionTilesShape tiles_shape{layer.num_heads, queries_per_row_, shape_.window};
+  for (const auto& tiles : shared.tiles)
+    if (tiles->shape() == tiles_shape) tiles_ = tiles.get();
+  cuts_tiles_ = tiles_ == nullptr;
+  if (cuts_tiles_) {
+    shared.tiles.push_back(std::make_shared<AttentionTiles>(tiles_shape, max_tokens, context_length, num_threads));
+    tiles_ = shared.tiles.back().get();
+  }
+  const int queries = tiles_->rows_per_tile() * queries_per_row_;
+  const size_t state_floats = size_t(queries) * (2 + layer.head_width);
+  partial_floats_ = size_t(queries_per_row_) * (2 + layer.head_width);
+  const size_t partial_bytes = tiles_->most_states() * partial_floats_ * sizeof(float);
   if (shared.partials.bytes() < partial_bytes) shared.partials = Arena(partial_bytes);
   shared.members.resize(size_t(num_threads));
   const auto grow = [](auto& values, size_t size) { values.resize(std::max(values.size(), size)); };
   for (Scratch& scratch : shared.members) {
     grow(scratch.q, size_t(queries) * layer.head_width);
     grow(scratch.scores, size_t(kMostTileQueries) * kPieceKeys);
-    grow(scratch.piece, state_floats_);
-    grow(scratch.running, state_floats_);
+    grow(scratch.piece, state_floats);
+    grow(scratch.running, state_floats);
     grow(scratch.first_key, size_t(queries));
     grow(scratch.end_key, size_t(queries));
   }
 }
 
-int PagedAttention::prepare(const Memory& memory, const Step& step) {
-  const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
-  tiles_.clear();
-  for (int sequence = 0; sequence < step.num_sequences; ++sequence) {
-    const int end = step.sequence_starts[sequence + 1];
-    // With few tiles some members wait for others, so the rows of a short chunk are cut smaller.
-    const bool is_short = end - step.sequence_starts[sequence] < kShortTiles * rows_per_tile_;
-    const int tile_rows = is_short ? short_rows_per_tile_ : rows_per_tile_;
-    for (int row = step.sequence_starts[sequence]; row < end; row += tile_rows) {
-      const int end_row = std::min(end, row + tile_rows);
-      const int first_key = shape_.window > 0 ? std::max(0, step.positions[row] - shape_.window + 1) : 0;
-      for (int head = 0; head < layer.num_heads; ++head)
-        tiles_.push_back(
-            {row, end_row, head, first_key / kPieceKeys, step.positions[end_row - 1] / kPieceKeys + 1, 0, 0});
-    }
-  }
-  return deal_tasks(step.num_threads);
-}
-
-int PagedAttention::deal_tasks(int num_threads) {
-  const int num_tiles = int(tiles_.size()), wanted = kTasksPerMember * num_threads;
-  tile_of_task_.clear();
-  partial_of_tile_.assign(size_t(num_tiles), 0);
-  int rows_left = num_tiles < wanted ? wanted : 0;
-  size_t partials = 0;
-  const auto deal = [&](int index) {
-    Tile& tile = tiles_[size_t(index)];
-    const int pieces = tile.end_piece - tile.first_piece, rows = tile.end_row - tile.first_row;
-    int tasks = 1;
-    tile.pieces_per_task = pieces;
-    if (pieces > 1 && rows <= rows_left) {
-      tile.pieces_per_task = divide_up(pieces, std::min(pieces, divide_up(wanted * rows, num_tiles)));
-      tasks = divide_up(pieces, tile.pieces_per_task);
-    }
-    tile.first_task = int(tile_of_task_.size());
-    if (tasks > 1) {
-      partial_of_tile_[size_t(index)] = partials;
-      partials += size_t(pieces) * rows;
-      rows_left -= rows;
-    }
-    tasks_left_[index].store(tasks, std::memory_order_relaxed);
-    tile_of_task_.insert(tile_of_task_.end(), size_t(tasks), index);
-  };
-  // Tiles of one row last: they are short, so that members end together.
-  const auto is_long = [&](int index) { return tiles_[size_t(index)].end_row - tiles_[size_t(index)].first_row > 1; };
-  for (int index = 0; index < num_tiles; ++index)
-    if (is_long(index)) deal(index);
-  for (int index = 0; index < num_tiles; ++index)
-    if (!is_long(index)) deal(index);
-  return int(tile_of_task_.size());
+int PagedAttention::prepare(const Memory&, const Step& step) {
+  return cuts_tiles_ ? tiles_->cut(step) : tiles_->num_tasks();
 }
 
 void PagedAttention::load_queries(const Memory& memory, const Step& step, const Tile& tile, int copy,
@@ -124,13 +58,6 @@ void PagedAttention::load_queries(const Memory& memory, const Step& step, const 
       scratch.end_key[size_t(query)] = position + 1;
     }
   }
-}
-
-PagedAttention::TaskPieces PagedAttention::pieces_of(int task) const {
-  if (task >= int(tile_of_task_.size())) return {nullptr, 0, 0};
-  const Tile& tile = tiles_[size_t(tile_of_task_[size_t(task)])];
-  const int begin = tile.first_piece + (task - tile.first_task) * tile.pieces_per_task;
-  return {&tile, begin, std::min(tile.end_piece, begin + tile.pieces_per_task)};
 }
 
 int PagedAttention::blocks_of(const Memory& memory, const Step& step, const Tile& tile, int piece,
@@ -173,7 +100,7 @@ void PagedAttention::finish(const Memory& memory, const Tile& tile, const Attent
 }
 
 void PagedAttention::run(const Memory& memory, const Step& step, int task, int member) {
-  const TaskPieces own = pieces_of(task), next = pieces_of(task + 1);
+  const TaskPieces own = tiles_->pieces_of(task), next = tiles_->pieces_of(task + 1);
   const Tile& tile = *own.tile;
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   Scratch& scratch = memory.attention->members[size_t(member)];
@@ -198,14 +125,13 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
     return;
   }
 
-  const size_t index = size_t(own.tile - tiles_.data());
-  float* partials = memory.attention->partials.as<float>() + partial_of_tile_[index] * partial_floats_;
+  float* partials = memory.attention->partials.as<float>() + tile.first_state * partial_floats_;
   const size_t piece_floats = partial_floats_ * size_t(tile.end_row - tile.first_row);
   for (int piece = own.begin; piece < own.end; ++piece) {
     float* place = partials + size_t(piece - tile.first_piece) * piece_floats;
     run_piece(memory, step, own, piece, next, scratch, state_in(place, queries));
   }
-  if (tasks_left_[index].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (!tiles_->finishes(tile)) return;
   start_running();
   for (int piece = 0; piece < pieces; ++piece) {
     const AttentionState state = state_in(partials + size_t(piece) * piece_floats, queries);

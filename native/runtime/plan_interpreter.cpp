@@ -112,7 +112,7 @@ bool PlanInterpreter::run(Step step) {
   team_.run([&](int member) {
     // The others wake up meanwhile.
     if (member == 0)
-      for (size_t i = 0; i < operations_.size(); ++i) tasks_[i].deal(operations_[i]->prepare(memory_, step));
+      for (size_t i = 0; i < operations_.size(); ++i) tasks_[i].set_count(operations_[i]->prepare(memory_, step));
     team_.barrier(member, false);
     const bool ok = timed ? run_operations<true>(step, member) : run_operations<false>(step, member);
     if (member == 0) finished = ok;

@@ -44,6 +44,8 @@ struct RopeTable {
   float* sine;
 };
 
+class AttentionTiles;
+
 // Working memory of attention. All layers share it: one of them runs at a time, with a barrier after it.
 struct AttentionWorkspace {
   struct PerMember {
@@ -51,7 +53,8 @@ struct AttentionWorkspace {
     std::vector<int> first_key, end_key;
   };
   std::vector<PerMember> members;
-  Arena partials;  // [split tile][piece] states
+  Arena partials;                                      // [split tile][piece] states
+  std::vector<std::shared_ptr<AttentionTiles>> tiles;  // one for each shape of layers
 };
 
 // Everything the operations of one plan share. Sizes are fixed when the plan is finished; a step allocates nothing.

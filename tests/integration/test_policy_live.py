@@ -10,7 +10,7 @@ from ferrum.core.completion_boundary import AfterDelimiterAndPayload
 from ferrum.core.request import FinishReason
 from ferrum.core.token_policy_level import TokenPolicyLevel
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.slow]
 
 OFF, STRICT = TokenPolicyLevel.OFF, TokenPolicyLevel.STRICT
 PROMPTS = ["The capital of France is", "def main():\n", "🙂🙃 é 漢字"]

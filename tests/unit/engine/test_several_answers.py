@@ -178,12 +178,14 @@ async def test_the_failure_of_one_answer_fails_the_request_and_ends_the_others(i
             if part.request_id == "a#1" and part.start_position > len(PROMPT) + 3:
                 raise InternalError("broken")
 
-    executor = ScriptedExecutor(before_step=fail)
+    executor = ScriptedExecutor(before_step=fail, latency_s=0.01)
     async with running(build_workshop(executor)) as workshop:
         answer = collect if is_streamed else _whole
         with pytest.raises(FerrumError, match="broken"):
             await answer(workshop, several(max_tokens=60))
         await eventually(lambda: workshop.engine.status().num_running == 0)
+        reasons = [event.reason for event in workshop.recorder.of(RequestFinished)]  # type: ignore[attr-defined]
+        assert sorted(reasons) == [FinishReason.CANCELLED, FinishReason.CANCELLED, FinishReason.ERROR]
         assert (await workshop.engine.infer(several("b"))).usage.completion_tokens == 24
 
 

@@ -90,6 +90,7 @@ def test_a_vocabulary_without_any_text_says_nothing_of_holes() -> None:
         "<|video_pad|>",
         "<UNUSED_1>",
         "\u00ef\u00bf\u00bd",
+        "x\u00ef\u00bf\u00bdy",
         "x\ufffdy",
     ],
 )

@@ -19,10 +19,14 @@ def is_text(data: bytes) -> bool:
     return True
 
 
+# Only the first byte after a lead is limited to a range.
 COMPLETIONS = [
-    bytes(each)
-    for size in range(4)
-    for each in itertools.product((0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF), repeat=size)
+    b"",
+    *(
+        bytes([first]) + b"\x80" * count
+        for first in (0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF)
+        for count in range(3)
+    ),
 ]
 BEGINNINGS = [
     bytes(each)
