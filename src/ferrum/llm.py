@@ -78,7 +78,8 @@ class LLM:
     ) -> list[InferenceResult]:
         """Continues every prompt (text or token ids, no template); results in the prompts' order.
 
-        All prompts run together, sharing each step. ``sampling`` is one for all, or one for each prompt.
+        All prompts run together, sharing each step. ``sampling`` is one for all, or one for each prompt. With
+        ``n`` above 1 a result has the further answers to its prompt in ``alternatives``.
         Raises InvalidRequest, before anything runs, when one of them cannot be answered.
         """
         return self._answer(

@@ -127,6 +127,43 @@ def test_chunks_cache_and_speculation_change_no_bit_of_them(
         assert one.logprobs == another.logprobs
 
 
+def test_sixteen_prompts_together_have_the_numbers_they_have_alone(llm: LLM) -> None:
+    prompts = [
+        TokenPrompt(tuple(3 + (7 * number + place) % 40 for place in range(50))) for number in range(16)
+    ]
+    together = llm.generate(prompts, GREEDY)
+    for prompt, result in zip(prompts, together, strict=True):
+        [alone] = llm.generate([prompt], GREEDY)
+        assert alone.prompt_logprobs == result.prompt_logprobs
+        assert alone.logprobs == result.logprobs
+
+
+@pytest.mark.parametrize("num_tokens", [31, 32, 33, 64])
+def test_a_cached_prompt_changes_no_number_around_the_borders_of_blocks(
+    llm: LLM, model_path: Path, num_tokens: int
+) -> None:
+    prompt = TokenPrompt(tuple(5 + place % 23 for place in range(num_tokens)))
+    sampling = replace(GREEDY, prompt_logprobs=None)
+    with LLM(model_path, threads=1) as fresh:
+        [cold] = fresh.generate([prompt], sampling)
+        [warm] = fresh.generate([prompt], sampling)
+        [scored] = fresh.generate([prompt], GREEDY)
+    assert warm.usage.cached_tokens > 0
+    assert scored.usage.cached_tokens == 0
+    assert cold.logprobs == warm.logprobs == scored.logprobs
+    [elsewhere] = llm.generate([prompt], GREEDY)
+    assert elsewhere.prompt_logprobs == scored.prompt_logprobs
+
+
+def test_each_of_several_answers_is_had_again_alone_to_the_bit(llm: LLM) -> None:
+    sampling = SamplingParams(max_tokens=12, temperature=1.2, seed=8, n=3, logprobs=2, ignore_eos=True)
+    [result] = llm.generate(TEXT, sampling)
+    assert len({answer.token_ids for answer in result.answers}) == 3
+    for answer in result.answers:
+        [alone] = llm.generate(TEXT, replace(sampling, n=1, seed=answer.seed))
+        assert (alone.token_ids, alone.logprobs) == (answer.token_ids, answer.logprobs)
+
+
 def test_several_constrained_answers_each_keep_the_form(llm: LLM) -> None:
     sampling = SamplingParams(
         max_tokens=40, temperature=1.5, seed=1, n=4, logprobs=1, constraint=Constraint.regex("[0-9]{3}")

@@ -13,8 +13,9 @@ from ferrum.assembly.engine_builder import EngineBuilder
 from ferrum.assembly.model_loading import LoadOptions, PlanModel, load_model
 from ferrum.assembly.model_sources import DefinedModel, ModelSources
 from ferrum.core.config import EngineConfig, SchedulerConfig
+from ferrum.core.constraint import Constraint
 from ferrum.core.errors import InvalidConfig, ModelError
-from ferrum.core.request import InferenceRequest, InferenceResult, TokenPrompt
+from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.speculation_config import SpeculationConfig, SpeculationMethod
 from ferrum.engine.engine import ContinuousBatchEngine
@@ -61,8 +62,7 @@ def _answer(engine: ContinuousBatchEngine, **sampling: object) -> InferenceResul
 
 def _drafter(engine: ContinuousBatchEngine) -> ModelDrafter | None:
     drafter = None if engine._speculation is None else engine._speculation._drafter
-    assert drafter is None or isinstance(drafter, ModelDrafter)
-    return drafter
+    return drafter if isinstance(drafter, ModelDrafter) else None
 
 
 def _longer_vocabulary(path: Path, num_more: int) -> Path:
@@ -90,13 +90,41 @@ def test_a_draft_is_loaded_with_the_model_and_changes_nothing(tmp_path: Path) ->
     assert drafted.draft_use.accepted == drafted.draft_use.drafted > 10
 
 
-@pytest.mark.parametrize("sampling", [{}, {"bad_words": ("a", "b")}, {"presence_penalty": 1.5}])
-def test_a_longer_vocabulary_of_the_same_words_may_draft(tmp_path: Path, sampling: dict[str, object]) -> None:
-    draft = _longer_vocabulary(tmp_path / "longer.gguf", 50)
+SAMPLINGS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "masks": {"bad_words": ("a", "b"), "min_tokens": 3, "logit_bias": {70: 3.0}},
+    "penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.4},
+    "dry": {"dry_multiplier": 0.8, "dry_allowed_length": 1},
+    "limits": {"xtc_probability": 0.5, "typical_p": 0.9, "top_n_sigma": 2.0, "dynatemp_range": 0.3},
+    "mirostat": {"mirostat": 2},
+    "logprobs": {"logprobs": 3, "top_k": 20},
+    "regex": {"constraint": Constraint.regex("([a-f]{2}, ){5,9}")},
+    "schema": {"constraint": Constraint.json_schema({"type": "array", "items": {"enum": ["one", "two"]}})},
+}
+
+
+@pytest.mark.parametrize("drafts_by", ["a longer vocabulary", "itself", "n-grams"])
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_whatever_chooses_tokens_chooses_the_same_with_drafts(
+    tmp_path: Path, name: str, drafts_by: str
+) -> None:
+    sampling = SAMPLINGS[name]
+    if drafts_by == "n-grams":
+        config = replace(CONFIG, speculation=SpeculationConfig(SpeculationMethod.NGRAM))
+    elif drafts_by == "itself":
+        config = _drafting(write_tiny_chat_model(tmp_path / "draft.gguf"))
+    else:
+        config = _drafting(_longer_vocabulary(tmp_path / "longer.gguf", 50))
     plain = _answer(_engine(tmp_path, CONFIG), **sampling)
-    drafted = _answer(_engine(tmp_path, _drafting(draft)), **sampling)
+    drafted = _answer(_engine(tmp_path, config), **sampling)
     assert drafted.token_ids == plain.token_ids
-    assert drafted.draft_use.drafted > 0
+    assert drafted.logprobs == plain.logprobs
+    assert (drafted.text, drafted.finish_reason) == (plain.text, plain.finish_reason)
+    if drafts_by == "itself":
+        # What was drafted behind the end does not count.
+        behind = 0 if drafted.finish_reason is FinishReason.LENGTH else 3
+        assert drafted.draft_use.accepted >= drafted.draft_use.drafted - behind
+        assert (drafted.draft_use.drafted > 0) == (name != "mirostat")
 
 
 def test_a_draft_with_other_words_is_refused_with_the_first_of_them(tmp_path: Path) -> None:
