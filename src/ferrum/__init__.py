@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ferrum.core.completion_boundary import AfterDelimiterAndPayload as AfterDelimiterAndPayload
+    from ferrum.core.completion_boundary import Envelope as Envelope
     from ferrum.core.config import EngineConfig as EngineConfig
     from ferrum.core.errors import FerrumError as FerrumError
     from ferrum.core.request import InferenceResult as InferenceResult
@@ -14,12 +16,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["LLM", "EngineConfig", "FerrumError", "InferenceResult", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "AfterDelimiterAndPayload",
+    "EngineConfig",
+    "Envelope",
+    "FerrumError",
+    "InferenceResult",
+    "SamplingParams",
+    "__version__",
+]
 
 # Imported on first use: ``import ferrum`` and ``ferrum --help`` must not pay for numpy and the engine.
 _HOMES = {
     "LLM": "ferrum.llm",
+    "AfterDelimiterAndPayload": "ferrum.core.completion_boundary",
     "EngineConfig": "ferrum.core.config",
+    "Envelope": "ferrum.core.completion_boundary",
     "FerrumError": "ferrum.core.errors",
     "InferenceResult": "ferrum.core.request",
     "SamplingParams": "ferrum.core.sampling_params",

@@ -29,9 +29,12 @@ def read_environment() -> Environment:
         raise InvalidConfig("FERRUM_HOME", f"{error}; set it to a folder, written in full") from None
 
 
-def keep_numpy_to_one_thread() -> None:
-    """Before numpy is imported: its linear algebra is not used, and its threads would spin beside ours."""
+def keep_libraries_to_one_thread() -> None:
+    """Before numpy is imported: its linear algebra is not used, and its threads would spin beside ours. Texts
+    are encoded one at a time, so the tokenizers' threads would have nothing to do.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def model_directory() -> Path:

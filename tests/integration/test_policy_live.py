@@ -8,6 +8,7 @@ import pytest
 from ferrum import LLM, EngineConfig, SamplingParams
 from ferrum.core.completion_boundary import AfterDelimiterAndPayload
 from ferrum.core.request import FinishReason
+from ferrum.core.speculation_config import SpeculationConfig, SpeculationMethod
 from ferrum.core.token_policy_level import TokenPolicyLevel
 
 pytestmark = [pytest.mark.models, pytest.mark.slow]
@@ -59,6 +60,26 @@ def test_a_strict_policy_leaves_no_broken_text_at_any_temperature(
     assert any("\ufffd" in text for text in texts[OFF]), "the test would show nothing"
     # A character that the limit cut off is one replacement at the very end.
     assert not any("\ufffd" in text[:-1] for text in texts[STRICT])
+
+
+def test_drafts_change_no_token_under_a_strict_policy_and_a_boundary(
+    smollm2: dict[TokenPolicyLevel, LLM], smollm2_path: Path
+) -> None:
+    prompts = ["one two three one two three one two", "x = [1, 2, 3, 1, 2, 3, 1, 2"]
+    boundary = AfterDelimiterAndPayload(" three")
+    wishes = [
+        SamplingParams(max_tokens=40, temperature=temperature, seed=3, completion_boundary=boundary)
+        for temperature in (0.0, 0.8)
+    ]
+    config = EngineConfig(
+        max_model_len=512, token_policy=STRICT, speculation=SpeculationConfig(SpeculationMethod.NGRAM)
+    )
+    with LLM(smollm2_path, config=config) as drafting:
+        for sampling in wishes:
+            drafted = drafting.generate(prompts, sampling)
+            plain = smollm2[STRICT].generate(prompts, sampling)
+            assert [each.token_ids for each in drafted] == [each.token_ids for each in plain]
+            assert sum(each.draft_use.drafted for each in drafted) > 0
 
 
 def test_a_model_ends_only_after_the_boundary(smollm2: dict[TokenPolicyLevel, LLM]) -> None:

@@ -92,7 +92,7 @@ def test_official_client_raises_its_own_errors(client: openai.OpenAI) -> None:
     assert too_long.value.code == "context_length_exceeded"
     assert "2048" in too_long.value.message
     with pytest.raises(openai.BadRequestError) as penalised:
-        client.chat.completions.create(model="tiny", messages=user("x"), presence_penalty=1)
+        client.chat.completions.create(model="tiny", messages=user("x"), presence_penalty=3)
     assert penalised.value.param == "presence_penalty"
 
 

@@ -33,7 +33,7 @@ def ferrum(
 
 def main() -> None:
     """The console script. Exits 0, 1 (an error, or the reader of stdout left), 2 (usage) or 130 (Ctrl-C)."""
-    environment.keep_numpy_to_one_thread()
+    environment.keep_libraries_to_one_thread()
     open_missing_streams()
     forgive_unencodable_text()
     sys.exit(_status_of(app))

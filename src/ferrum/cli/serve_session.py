@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ from ferrum.server.listening_socket import bind_socket, socket_url
 from ferrum.server.served_models import ServedModels
 from ferrum.server.server_context import ServerContext
 from ferrum.server.server_options import MEBIBYTE, ServerOptions
+
+_WARM_UP_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,10 @@ def serve_session(settings: ServeSettings) -> None:
             running = start_model(
                 settings.model, load_options, LateDownloadProgress(), settings.executor, observers
             )
+        # Reading the vocabulary for constraints would hold streams up: now there are none, or hardly any.
+        warming_up = threading.Timer(_WARM_UP_AFTER_S, running.engine.warm_up)
+        warming_up.daemon = True
+        warming_up.start()
         try:
             say(f"loaded in {time.monotonic() - started_at:.1f} s")
             for line in (*start_up_lines(running.model), speculation_line(settings.speculation)):
@@ -98,6 +105,7 @@ def serve_session(settings: ServeSettings) -> None:
             url = socket_url(bound)
             HttpServer(context).run(bound, lambda: say(f"serving {', '.join(names)} at {url}/v1"))
         finally:
+            warming_up.cancel()
             running.engine.close(0.0)
         if running.engine.death_reason is not None:
             raise InternalError(running.engine.death_reason)

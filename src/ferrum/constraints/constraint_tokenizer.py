@@ -10,6 +10,8 @@ from llguidance import LLTokenizer, TokenizerWrapper
 
 from ferrum.core.errors import FerrumError, InternalError
 
+_CUT_ENTRIES = 4096
+
 
 class VocabularyTokenizer(Protocol):
     """What constraints ask of a tokenizer."""
@@ -82,11 +84,21 @@ class _Vocabulary:
         self.bos_token_id: int | None = None
         self.special_token_ids = sorted({*tokenizer.control_ids, *self.eos_token_ids})
         self._tokenizer = tokenizer
+        self._cut: dict[bytes, list[int]] = {}
         self._ids = {data: token_id for token_id, data in enumerate(self.tokens) if len(data) == 1}
 
     def __call__(self, text: str | bytes) -> list[int]:
         """Ids whose bytes are exactly these. Asked for text that a grammar forces."""
         data = text if isinstance(text, bytes) else text.encode()
+        # Answers of one schema ask for the same names again and again.
+        ids = self._cut.get(data)
+        if ids is None:
+            if len(self._cut) >= _CUT_ENTRIES:
+                self._cut.clear()
+            ids = self._cut[data] = self._encode_exactly(data)
+        return ids
+
+    def _encode_exactly(self, data: bytes) -> list[int]:
         ids = self._encode_inside(data.decode("utf-8", "replace"))
         if b"".join(self.tokens[token_id] for token_id in ids) == data:
             return ids

@@ -53,6 +53,7 @@ class AnswerConstraints:
         self._vocabulary_size = vocabulary_size
         self._lock = threading.Lock()
         self._made: ConstraintCompiler | None = None
+        self._is_closed = False
 
     def apply(self, request: InferenceRequest, spec: SequenceSpec) -> SequenceSpec:
         """``spec`` with its constraint, if there is one; waits for the compilation on this thread.
@@ -70,10 +71,12 @@ class AnswerConstraints:
         return self._constrained(spec, await self._compiler().compile_beside(constraint))
 
     def warm_up(self) -> None:
-        """Prepares beside what the first constraint needs."""
-        self._compiler().warm_up()
+        """Prepares beside what the first constraint needs; after ``close`` it does nothing."""
+        if not self._is_closed:
+            self._compiler().warm_up()
 
     def close(self) -> None:
+        self._is_closed = True
         if self._made is not None:
             self._made.close()
 

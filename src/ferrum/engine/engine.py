@@ -274,6 +274,10 @@ class ContinuousBatchEngine:
             self._executor.keeps_same_tokens_law,
         )
 
+    def warm_up(self) -> None:
+        """Prepares, beside, what the first constrained answer needs, so that it need not wait for it."""
+        self._constraints.warm_up()
+
     def metrics(self) -> str:
         """The metrics in Prometheus' text format."""
         return generate_latest(self.registry).decode()

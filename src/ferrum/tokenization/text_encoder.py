@@ -8,6 +8,9 @@ import tokenizers
 
 from ferrum.core.errors import InvalidRequest
 
+# Characters that are encoded in less than a millisecond.
+_LONG_TEXT = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class TextEncoder:
@@ -31,6 +34,10 @@ class TextEncoder:
 def _encode(backend: tokenizers.Tokenizer, prefix: str, text: str) -> list[int]:
     """Raises InvalidRequest for a text that is not valid Unicode."""
     try:
+        if len(text) > _LONG_TEXT:
+            # Alone this call of the library's lets others have the interpreter meanwhile: a long prompt must
+            # not hold up the steps of those who are being answered.
+            return backend.encode_batch_fast([prefix + text], add_special_tokens=False)[0].ids
         return backend.encode(prefix + text, add_special_tokens=False).ids
     except TypeError:
         raise InvalidRequest(_surrogate_problem(text)) from None

@@ -40,8 +40,7 @@ def tokenizer_from_json(path: Path) -> Tokenizer:
     controls = {
         added.content: ControlToken(added.content, token_id, added.lstrip, added.rstrip)
         for token_id, added in backend.get_added_tokens_decoder().items()
-        # Some files forget to call the end of a turn special; answers would not end.
-        if added.special or is_end_of_turn(added.content)
+        if added.special
     }
     added_ids = frozenset(backend.get_added_tokens_decoder())
     return Tokenizer(
@@ -73,7 +72,20 @@ def _load_backend(file: Path) -> tokenizers.Tokenizer:
     backend.no_padding()
     if not backend.get_vocab_size():
         raise TokenizerError(str(file), "the vocabulary is empty")
+    _make_ends_special(backend)
     return backend
+
+
+def _make_ends_special(backend: tokenizers.Tokenizer) -> None:
+    """Some files forget to: answers would not end, and a user's text could write the end of a turn."""
+    forgotten = [
+        added
+        for added in backend.get_added_tokens_decoder().values()
+        if not added.special and is_end_of_turn(added.content)
+    ]
+    for added in forgotten:
+        added.special = True
+    backend.add_special_tokens(forgotten)
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -69,13 +69,16 @@ def test_a_journal_that_grows_for_ever_keeps_its_end_in_two_files(tmp_path: Path
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_what_is_no_file_is_never_put_aside() -> None:
-    journal = JsonlJournal("/dev/null", "x", most_bytes=1).share()
-    for _ in range(3):
-        journal.put(_entry({"n": 1}))
-    journal.close()
-    assert journal.problem is None
-    assert Path("/dev/null").is_char_device()
+def test_what_is_no_file_is_never_put_aside(tmp_path: Path) -> None:
+    """By a link, so that a broken journal would put the link aside and not the device itself."""
+    path = tmp_path / "journal.jsonl"
+    path.symlink_to(os.devnull)
+    for number in range(3):
+        journal = JsonlJournal(str(path), "x", most_bytes=1).share()
+        journal.put(_entry({"n": number}))
+        journal.close()
+        assert journal.problem is None
+    assert [each.name for each in tmp_path.iterdir()] == ["journal.jsonl"]
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:

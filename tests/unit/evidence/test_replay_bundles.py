@@ -67,6 +67,30 @@ def _replay(bundle: Path, executor: ScriptedExecutor | None = None) -> ReplayRep
         engine.close(0.0)
 
 
+def test_rules_of_sampling_are_kept_and_asked_again(tmp_path: Path) -> None:
+    asked = {
+        "repetition_penalty": 1.25,
+        "repeat_last_n": 9,
+        "logit_bias": {97: -5.0},
+        "allowed_token_ids": tuple(range(97, 123)),
+        "dry_multiplier": 0.5,
+        "dry_sequence_breakers": ("x",),
+        "mirostat": 2,
+        "min_tokens": 1,
+    }
+    (bundle,) = _record(tmp_path, None, ask("a", PROMPT, **asked))
+    kept = read_bundle(bundle).sampling
+    assert {name: getattr(kept, name) for name in asked} == asked
+    assert _replay(bundle).is_same
+
+
+def test_what_bad_words_prevented_cannot_be_replayed(tmp_path: Path) -> None:
+    (bundle,) = _record(tmp_path, None, ask("a", PROMPT, bad_words=("swordfish",)))
+    assert "swordfish" not in (bundle / files.SAMPLING).read_text()
+    with pytest.raises(UnusableBundle, match="bad_words: their texts are not kept"):
+        read_bundle(bundle)
+
+
 def test_a_bundle_has_every_file_and_no_text(tmp_path: Path) -> None:
     (bundle,) = _record(tmp_path, None, ask("a", PROMPT, stop=("###", "swordfish")))
     assert {path.name for path in bundle.iterdir()} == set(files.REQUIRED)

@@ -1,5 +1,6 @@
 """Token ids of the two real models against tokenizers written from the algorithms' definitions."""
 
+import threading
 import time
 from pathlib import Path
 
@@ -123,3 +124,31 @@ def test_large_vocabulary_loads_from_its_cache(
     )
     # 0.5 s on the machine it was written on; the bound only catches building it all over again, or worse.
     assert seconds < 5.0
+
+
+def test_a_long_text_does_not_stop_other_threads(smollm2: Tokenizer) -> None:
+    """The engine's thread plans steps meanwhile; it must not wait for the interpreter."""
+    text = "the quick brown fox jumps over the lazy dog\n" * 8000
+    is_over = threading.Event()
+    num_turns = 0
+
+    def work() -> None:
+        nonlocal num_turns
+        while not is_over.is_set():
+            num_turns += 1
+            time.sleep(0.002)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        while not num_turns:
+            time.sleep(0.001)
+        before = num_turns
+        began = time.perf_counter()
+        ids = smollm2.encode(text)
+        seconds, turns = time.perf_counter() - began, num_turns - before
+    finally:
+        is_over.set()
+        worker.join()
+    assert turns > 5, f"{turns} in {seconds:.3f} s"
+    assert ids == [token_id for line in text.splitlines(keepends=True) for token_id in smollm2.encode(line)]

@@ -1,13 +1,20 @@
 """What ends an answer: the model's end tokens, and what the caller names."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.testing.byte_tokenizer import ByteTokenizer
 from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
 from ferrum.tokenization.stop_rules import StopRules, resolve_stops
+from ferrum.tokenization.tokenizer_json import tokenizer_from_json
 from tiny_vocabularies import USER_DEFINED, byte_level_values, metadata
 
 EOS, BOS = ByteTokenizer.EOS_ID, ByteTokenizer.BOS_ID
@@ -76,6 +83,20 @@ def test_the_end_of_a_turn_counts_when_a_file_calls_it_user_defined() -> None:
     tokenizer = tokenizer_from_gguf(metadata({**values, "tokenizer.ggml.token_type": types}), None)
     assert end in tokenizer.eos_ids
     assert end not in tokenizer.encode("hello<|im_end|>")
+
+
+def test_the_end_of_a_turn_counts_when_a_tokenizer_json_does_not_call_it_special(tmp_path: Path) -> None:
+    backend = Tokenizer(BPE({character: index for index, character in enumerate(" <|im_end>abc")}, []))
+    backend.pre_tokenizer, backend.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    backend.add_tokens([AddedToken("<|im_end|>", special=False), AddedToken("<b>", special=False)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenizer_from_json(tmp_path)
+    end = tokenizer.token_id("<|im_end|>")
+    assert tokenizer.eos_ids == {end}
+    assert end in tokenizer.control_ids
+    assert end not in tokenizer.encode("a<|im_end|>b")
+    assert tokenizer.encode_with_control_tokens("a<|im_end|>")[-1] == end
+    assert tokenizer.token_id("<b>") in tokenizer.encode("a<b>")
 
 
 def test_a_user_defined_html_tag_is_no_end_of_a_text() -> None:
