@@ -4,6 +4,7 @@ company, chunks, threads and KV type.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from engine_factory import build_workshop
+from gated_executor import GatedExecutor
 
 from ferrum.cache.block_pool import DRAFT_KV_BLOCK, BlockPool
 from ferrum.cache.cache_manager import CacheManager
@@ -212,8 +214,10 @@ def test_requests_that_give_way_are_drafted_for_again(models: dict[str, Path]) -
     scheduler = SchedulerConfig(expected_output_tokens=1)
     with opened(native(models["short"], detail=LogitsDetail.DIGEST)) as engine:
         expected = evidence(alone(engine, asked))
-    executor = native(models["short"], 5, detail=LogitsDetail.DIGEST)
-    with opened(executor, lambda ledger: model_drafter(models["half"], ledger, 5), 5, scheduler) as engine:
+    gated = GatedExecutor(native(models["short"], 5, detail=LogitsDetail.DIGEST))
+    with opened(gated, lambda ledger: model_drafter(models["half"], ledger, 5), 5, scheduler) as engine:  # type: ignore[arg-type]
+        # The first of them must not be done before the others are there.
+        threading.Timer(0.3, gated.open).start()
         results = engine.generate(asked)
         assert "ferrum_engine_preemptions_total 0.0" not in engine.metrics()
     assert evidence(results) == expected
