@@ -39,7 +39,13 @@ from ferrum.plan.lowering import lower
 from ferrum.plan.model_plan import ModelIdentity, ModelPlan
 from ferrum.plan.plan_work import plan_work
 from ferrum.runtimes.native import BLOCK_TOKENS, NativeRuntime
-from ferrum.runtimes.native_memory import StepLimits, packed_weight_bytes, sampling_bytes, scratch_bytes
+from ferrum.runtimes.native_memory import (
+    StepLimits,
+    packed_weight_bytes,
+    repetition_bytes,
+    sampling_bytes,
+    scratch_bytes,
+)
 from ferrum.runtimes.protocol import Runtime
 from ferrum.tokenization.gguf_tokenizer import tokenizer_from_gguf
 from ferrum.tokenization.tokenizer import Tokenizer
@@ -222,8 +228,9 @@ def memory_needs(plan: ModelPlan, config: EngineConfig, num_threads: int) -> Mem
         overhead_bytes=PROCESS_BYTES + words + sampling_bytes(plan, num_threads),
         kv_bytes_per_token=plan_kv_bytes_per_token(plan, config.kv_dtype),
         block_tokens=BLOCK_TOKENS,
-        scratch=lambda sizes: scratch_bytes(
-            executable, _step_limits(sizes, config), sizes.context_length, num_threads
+        scratch=lambda sizes: (
+            scratch_bytes(executable, _step_limits(sizes, config), sizes.context_length, num_threads)
+            + repetition_bytes(sizes.context_length, num_threads)
         ),
     )
 

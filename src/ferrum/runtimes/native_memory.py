@@ -53,11 +53,13 @@ def scratch_bytes(plan: ExecutablePlan, limits: StepLimits, context_length: int,
 
 
 def sampling_bytes(plan: ModelPlan, num_threads: int) -> int:
-    """What choosing a token works in, for each thread: weights and candidates of a whole vocabulary, and the
-    lengths of repetitions in a whole context.
-    """
-    vocabulary_bytes = (_FLOAT_BYTES + _CANDIDATE_BYTES) * plan.vocabulary_size
-    return (vocabulary_bytes + _FLOAT_BYTES * plan.context_length) * num_threads
+    """What choosing a token works in, for each thread: weights and candidates of a whole vocabulary."""
+    return (_FLOAT_BYTES + _CANDIDATE_BYTES) * plan.vocabulary_size * num_threads
+
+
+def repetition_bytes(context_length: int, num_threads: int) -> int:
+    """What looking for repetitions works in, for each thread: the lengths of those in a whole context."""
+    return _FLOAT_BYTES * context_length * num_threads
 
 
 def _padded(width: int, multiple: int) -> int:
