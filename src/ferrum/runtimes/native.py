@@ -25,7 +25,7 @@ BLOCK_TOKENS = 32
 KV_LAYOUT_ID = "native-kv-1"
 
 # Every kernel set and thread count gives the same bits (docs/numerics.md), so neither is part of the id.
-NUMERICS_ID = "native-1 kv={kv_dtype} piece=128"
+NUMERICS_ID = "native-2 kv={kv_dtype} piece=128"
 
 _NOTHING_LEFT = -2
 
