@@ -21,13 +21,14 @@ from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
 from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.core.config import EngineConfig, SchedulerConfig
-from ferrum.core.request import InferenceRequest, TokenPrompt
+from ferrum.core.request import InferenceRequest, TextPrompt, TokenPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.weights.progress_reporter import SilentReporter
 
 SETTLE_S = 2.0
-STREAM_PROMPT_TOKENS = 256
+# Some 250 tokens of text that goes on as text: a token that is part of a character shows nothing.
+STREAM_PROMPT = "The old sailor told us of the islands, one after the other, and of the people there. " * 12
 # KV room is promised for all of them, and the long prompt needs some, too.
 MOST_STREAM_TOKENS = 2500
 
@@ -45,15 +46,17 @@ class Experiment:
     async def first_token_s(self) -> float:
         """Seconds to the first token of a fresh long prompt."""
         began = time.perf_counter()
-        async with await self._engine.open_stream(self._request(self._prompt_tokens, 1)) as stream:
+        async with await self._engine.open_stream(
+            self._request(self._random(self._prompt_tokens), 1)
+        ) as stream:
             await anext(stream)
         return time.perf_counter() - began
 
     async def run(self) -> None:
         # A server that has run for a while has touched its KV blocks; the system gives out new pages slowly.
-        await self._end(await self._start(3, self._prompt_tokens - 1000))
+        await self._end(await self._start(3, self._random(self._prompt_tokens - 1000), 100))
         alone = statistics.median([await self.first_token_s() for _ in range(2)])
-        streams = await self._start(self._num_streams, STREAM_PROMPT_TOKENS)
+        streams = await self._start(self._num_streams, TextPrompt(STREAM_PROMPT), MOST_STREAM_TOKENS)
         await asyncio.sleep(SETTLE_S)
         arrived = time.perf_counter()
         beside = await self.first_token_s()
@@ -71,12 +74,14 @@ class Experiment:
             f"largest {largest * 1e3:.1f} ({largest / usual:.1f})"
         )
 
-    async def _start(self, count: int, prompt_tokens: int) -> dict[asyncio.Task[None], list[float]]:
+    async def _start(
+        self, count: int, prompt: TextPrompt | TokenPrompt, num_tokens: int
+    ) -> dict[asyncio.Task[None], list[float]]:
         """Streams that have all begun, each with the times of its tokens."""
         streams: dict[asyncio.Task[None], list[float]] = {}
         for _ in range(count):
             times: list[float] = []
-            streams[asyncio.create_task(self._decode(prompt_tokens, times))] = times
+            streams[asyncio.create_task(self._decode(prompt, num_tokens, times))] = times
         while not all(streams.values()):
             await asyncio.sleep(0.1)
         return streams
@@ -86,17 +91,18 @@ class Experiment:
             stream.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
 
-    async def _decode(self, prompt_tokens: int, times: list[float]) -> None:
-        num_tokens = min(MOST_STREAM_TOKENS, self._engine.context_length - prompt_tokens)
-        async with await self._engine.open_stream(self._request(prompt_tokens, num_tokens)) as stream:
+    async def _decode(self, prompt: TextPrompt | TokenPrompt, num_tokens: int, times: list[float]) -> None:
+        async with await self._engine.open_stream(self._request(prompt, num_tokens)) as stream:
             async for _ in stream:
                 times.append(time.perf_counter())
 
-    def _request(self, prompt_tokens: int, max_tokens: int) -> InferenceRequest:
+    def _random(self, num_tokens: int) -> TokenPrompt:
+        return TokenPrompt(tuple(self._draw.randrange(1000, 40_000) for _ in range(num_tokens)))
+
+    def _request(self, prompt: TextPrompt | TokenPrompt, max_tokens: int) -> InferenceRequest:
         self._num_requests += 1
-        ids = tuple(self._draw.randrange(1000, 40_000) for _ in range(prompt_tokens))
         sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
-        return InferenceRequest(f"request{self._num_requests}", TokenPrompt(ids), sampling)
+        return InferenceRequest(f"request{self._num_requests}", prompt, sampling)
 
 
 def main() -> None:

@@ -5,7 +5,9 @@ Nothing here touches a token: results do not depend on how prompts are cut into 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from ferrum.core.step import SequencePart
 from ferrum.plan.plan_work import PlanWork, Work
@@ -14,6 +16,8 @@ from ferrum.scheduling.work_rates import WorkRates
 
 # Of a step's time, what its prompts took at least, however long its decodes were thought to take.
 _LEAST_SHARE = 0.1
+# How many steps of decodes alone say what is usual, and how few do not.
+_RECENT_STEPS, _FEWEST_STEPS = 15, 5
 
 
 class StepPace:
@@ -27,6 +31,17 @@ class StepPace:
         self._work = work
         self._decodes = WorkRates()
         self._prompts = WorkRates()
+        # Of the last steps of decodes alone: how many there were, and their seconds.
+        self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT_STEPS)
+
+    def usual_decodes(self, num_decodes: int) -> float | None:
+        """Seconds that recent steps of so many decodes alone took; None after too few of them.
+
+        A median, where the prediction follows the last ones: those in which a prompt is being prepared beside
+        them are slow.
+        """
+        seconds = [taken for count, taken in self._recent if count == num_decodes]
+        return median(seconds) if len(seconds) >= _FEWEST_STEPS else None
 
     def predict_decodes(self, parts: Sequence[SequencePart]) -> float:
         """Seconds of a step of decodes alone; 0 for none."""
@@ -71,6 +86,7 @@ class StepPace:
             return
         decodes = [part for part in parts if part.is_decode]
         if len(decodes) == len(parts):
+            self._recent.append((len(decodes), seconds))
             self._decodes.learn(self._work_of(decodes), seconds)
             return
         work = self._work_of([part for part in parts if not part.is_decode])

@@ -107,6 +107,18 @@ def test_streams_that_deepen_meanwhile_do_not_widen_the_bound(make_driver: MakeD
     assert max(steps[3:]) <= 4.5 * usual
 
 
+def test_slow_steps_just_before_a_prompt_do_not_widen_the_bound(make_driver: MakeDriver) -> None:
+    """Taking the prompt in disturbs the last steps before it: they say nothing of what is usual."""
+    slowness = [1.0]
+    machine = SimulatedMachine(noise=lambda: slowness[0])
+    driver = make_driver(SchedulerConfig(max_decode_stretch=4.0), machine)
+    usual = driver.decode_together(8, steps=100)
+    slowness[0] = 1.4
+    driver.decode_together(0, steps=6)
+    slowness[0] = 1.0
+    assert max(driver.run_prompt("long", 2000)[3:]) <= 4.5 * usual
+
+
 def test_a_prompt_alone_does_not_pay_twice_for_what_its_chunk_reads_once() -> None:
     """Half a step's time is kept for the oldest prompt, which then grows its chunk by the other half."""
     config, pace = SchedulerConfig(min_prefill_tokens=1), StepPace(WORK)

@@ -52,6 +52,16 @@ def test_steps_that_were_interrupted_mislead_it_little() -> None:
     assert pace.predict_decodes(decodes) == pytest.approx(SimulatedMachine().seconds(decodes), rel=0.25)
 
 
+def test_what_is_usual_is_the_median_of_recent_steps_of_as_many_decodes() -> None:
+    pace = StepPace(WORK)
+    for seconds in (0.1, 0.1, 0.1, 0.9):
+        pace.learn([decode(5)], seconds)
+    assert pace.usual_decodes(1) is None
+    pace.learn([decode(5)], 0.9)
+    assert pace.usual_decodes(1) == 0.1
+    assert pace.usual_decodes(2) is None
+
+
 @given(seconds=st.floats(0.0, 1.0), start=st.integers(0, 8000), most=st.integers(1, 600))
 def test_a_chunk_within_a_time_is_the_longest_there_is(seconds: float, start: int, most: int) -> None:
     pace = StepPace(WORK)
