@@ -18,10 +18,11 @@ from itertools import pairwise
 
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
+from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.core.config import EngineConfig
 from ferrum.core.constraint import Constraint
 from ferrum.core.errors import InvalidRequest
-from ferrum.core.request import ChatPrompt, InferenceRequest
+from ferrum.core.request import ChatPrompt, InferenceRequest, TextPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.weights.progress_reporter import SilentReporter
@@ -51,6 +52,17 @@ PATHOLOGICAL = {
     ),
 }
 PROMPT = ChatPrompt([{"role": "user", "content": "Fill in the form."}])
+# Text that goes on as text: a token that is part of a character shows nothing, and would look like a gap.
+STREAM_PROMPT = TextPrompt(
+    "The old sailor told us of the islands, one after the other, and of the people there. " * 4
+)
+
+
+class Free:
+    """No constraint at all."""
+
+
+FREE = Free()
 
 
 def main() -> None:
@@ -62,8 +74,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    options = LoadOptions(engine=EngineConfig(max_model_len=1024, prefix_cache=False))
-    engine = start_model(arguments.model, options, SilentReporter(), "llm").engine
+    options = LoadOptions(engine=EngineConfig(max_model_len=1024))
+    with lasting_objects():  # As a server's.
+        engine = start_model(arguments.model, options, SilentReporter(), "llm").engine
     try:
         asyncio.run(measure(engine, arguments))
     finally:
@@ -132,25 +145,27 @@ async def first_token(engine: ContinuousBatchEngine, constraint: Constraint | No
 async def gaps_beside_compilations(engine: ContinuousBatchEngine) -> None:
     print("gaps of a stream, largest over median:")
     print(f"  alone: {await stream_gaps(engine, 'alone', None):.2f}")
+    print(f"  beside a request of no constraint: {await stream_gaps(engine, 'other', FREE):.2f}")
     for index, (name, constraint) in enumerate(PATHOLOGICAL.items()):
         print(f"  beside {name}: {await stream_gaps(engine, f'beside-{index}', constraint):.2f}")
 
 
-async def stream_gaps(engine: ContinuousBatchEngine, name: str, constraint: Constraint | None) -> float:
-    sampling = SamplingParams(max_tokens=80, temperature=1.0, seed=1, ignore_eos=True)
+async def stream_gaps(engine: ContinuousBatchEngine, name: str, other: Constraint | Free | None) -> float:
+    sampling = SamplingParams(max_tokens=200, temperature=0.0, ignore_eos=True)
     times: list[float] = []
-    compiled: asyncio.Task[str] | None = None
-    async for _ in engine.infer_stream(InferenceRequest(name, PROMPT, sampling)):
+    answered: asyncio.Task[str] | None = None
+    async for _ in engine.infer_stream(InferenceRequest(name, STREAM_PROMPT, sampling)):
         times.append(time.perf_counter())
-        if len(times) == 30 and constraint is not None:
-            compiled = asyncio.create_task(answer_or_refusal(engine, constraint, f"{name}-compiled"))
-    if compiled is not None:
-        print(f"    {await compiled}")
+        if len(times) == 60 and other is not None:
+            constraint = None if isinstance(other, Free) else other
+            answered = asyncio.create_task(answer_or_refusal(engine, constraint, f"{name}-other"))
+    if answered is not None:
+        print(f"    {await answered}")
     gaps = [later - earlier for earlier, later in pairwise(times[5:])]
     return max(gaps) / statistics.median(gaps)
 
 
-async def answer_or_refusal(engine: ContinuousBatchEngine, constraint: Constraint, name: str) -> str:
+async def answer_or_refusal(engine: ContinuousBatchEngine, constraint: Constraint | None, name: str) -> str:
     started = time.perf_counter()
     try:
         await first_token(engine, constraint, name)
