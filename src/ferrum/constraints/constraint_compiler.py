@@ -12,10 +12,11 @@ from functools import partial
 from llguidance import LLMatcher, LLParserLimits
 
 from ferrum.constraints.constraint_gate import AnswerReading, ConstraintGate, first_gate, next_mask
-from ferrum.constraints.constraint_tokenizer import ConstraintTokenizer, VocabularyTokenizer
+from ferrum.constraints.constraint_tokenizer import ConstraintTokenizer
 from ferrum.constraints.engine_messages import engine_problem, one_line
 from ferrum.constraints.grammar_source import read_constraint
 from ferrum.constraints.thread_priority import give_way
+from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.constraint import Constraint, ConstraintKind
 from ferrum.core.errors import ConstraintTooComplex, FerrumError, InternalError, InvalidConstraint
 from ferrum.core.token_gate import full_mask

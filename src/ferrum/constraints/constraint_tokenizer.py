@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
-from typing import Protocol
 
 from llguidance import LLTokenizer, TokenizerWrapper
 
+from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.errors import FerrumError, InternalError
 
 _CUT_ENTRIES = 4096
-
-
-class VocabularyTokenizer(Protocol):
-    """What constraints ask of a tokenizer."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def eos_ids(self) -> Collection[int]: ...
-    @property
-    def control_ids(self) -> Collection[int]: ...
-    @property
-    def has_dummy_prefix(self) -> bool: ...
-    def token_bytes(self, token_id: int) -> bytes: ...
-    def encode(self, text: str) -> list[int]: ...
 
 
 class ConstraintTokenizer:

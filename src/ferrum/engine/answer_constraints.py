@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.constraint import Constraint
 from ferrum.core.request import ChatPrompt, InferenceRequest
 from ferrum.core.token_gate import join_gates
@@ -24,21 +25,6 @@ _TAIL_TOKENS = 256
 MOST_FORCED = 15
 
 
-class ConstraintVocabulary(Protocol):
-    """What constraints ask of a tokenizer; see constraints.constraint_tokenizer."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def eos_ids(self) -> Collection[int]: ...
-    @property
-    def control_ids(self) -> Collection[int]: ...
-    @property
-    def has_dummy_prefix(self) -> bool: ...
-    def token_bytes(self, token_id: int) -> bytes: ...
-    def encode(self, text: str) -> list[int]: ...
-
-
 class AnswerConstraints:
     """Compiles what requests ask for; any thread and loop may use it. ``close`` ends its workers.
 
@@ -46,7 +32,7 @@ class AnswerConstraints:
     """
 
     def __init__(
-        self, tokenizer: ConstraintVocabulary, vocabulary_size: int, most_forced: int = MOST_FORCED
+        self, tokenizer: VocabularyTokenizer, vocabulary_size: int, most_forced: int = MOST_FORCED
     ) -> None:
         self._most_forced = most_forced
         self._tokenizer = tokenizer

@@ -14,13 +14,14 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.config import EngineConfig
 from ferrum.core.drafting import Drafter
 from ferrum.core.errors import FerrumError, InvalidRequest, QueueFull
 from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
 from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
-from ferrum.engine.answer_constraints import MOST_FORCED, AnswerConstraints, ConstraintVocabulary
+from ferrum.engine.answer_constraints import MOST_FORCED, AnswerConstraints
 from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
 from ferrum.engine.answers import answer_ids, answer_specs, join_answers
 from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
@@ -50,7 +51,7 @@ from ferrum.tokenization.stream_decoder import StreamDecoder
 _RETRY_S = 0.05
 
 
-class EngineTokenizer(PromptTokenizer, GateTokenizer, ConstraintVocabulary, Protocol):
+class EngineTokenizer(PromptTokenizer, GateTokenizer, VocabularyTokenizer, Protocol):
     """What the engine asks of a tokenizer: prompts to ids, ids to text, and what ids stand for."""
 
 
