@@ -133,4 +133,3 @@ def _finish_reason(end: End) -> FinishReason:
     if isinstance(end, InferenceResult):
         return end.finish_reason
     return FinishReason.TIMEOUT if isinstance(end, DeadlineExceeded) else FinishReason.ERROR
-
