@@ -117,7 +117,6 @@ class SessionCache:
             self.num_misses += 1
         else:
             self.num_hits += 1
-            self._sessions.move_to_end(key)
         turn = SessionTurn(self, key, session or Session(), messages)
         self._turns[key] = turn
         return turn
