@@ -1,0 +1,61 @@
+#include "member_places.h"
+
+#if defined(__linux__)
+#include <pthread.h>
+#endif
+
+namespace ferrum {
+
+MemberPlaces::MemberPlaces(int num_members, std::vector<std::thread>& others)
+    : num_members_(num_members),
+      others_(others),
+      places_(new Place[size_t(num_members)]),
+      kept_apart_(size_t(num_members), -1) {}
+
+#if defined(__linux__)
+
+void MemberPlaces::begin_run() {
+  note(0);
+  if (!have_moved()) return;
+  must_share_ = sched_getaffinity(0, sizeof allowed_, &allowed_) != 0 || CPU_COUNT(&allowed_) < num_members_;
+  keep_apart();
+}
+
+void MemberPlaces::separate(int member) {
+  note(member);
+  const int here = place_of(member);
+  for (int other = 0; other < num_members_; ++other) {
+    if (other == member || place_of(other) != here) continue;
+    if (is_busy_.test_and_set(std::memory_order_acquire)) return;
+    keep_apart();
+    is_busy_.clear(std::memory_order_release);
+    return;
+  }
+}
+
+bool MemberPlaces::have_moved() {
+  for (int member = 0; member < num_members_; ++member)
+    if (place_of(member) != kept_apart_[size_t(member)]) return true;
+  return false;
+}
+
+void MemberPlaces::keep_apart() {
+  if (must_share_) return;
+  cpu_set_t left = allowed_;
+  for (int member = 1; member < num_members_; ++member) {
+    const int taken = kept_apart_[size_t(member - 1)] = place_of(member - 1);
+    if (taken >= 0) CPU_CLR(size_t(taken), &left);
+    // Where the system forbids it, all stays as it was.
+    pthread_setaffinity_np(others_[size_t(member - 1)].native_handle(), sizeof left, &left);
+  }
+  kept_apart_[size_t(num_members_ - 1)] = place_of(num_members_ - 1);
+}
+
+#else
+
+void MemberPlaces::begin_run() {}
+void MemberPlaces::separate(int) {}
+
+#endif
+
+}  // namespace ferrum
