@@ -1,7 +1,7 @@
 // How a step's attention is cut into tasks: the same for all layers of one shape, so it is worked out once a step.
 //
 // A tile is a few rows of one sequence and one KV head with all its query heads. Where there are fewer tiles than the
-// team could use, the pieces of a tile of one row become tasks too, as far as the room for their states goes.
+// team could use, the pieces of a tile become tasks too, as far as the room for their states goes.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,9 @@ class AttentionTiles {
     int first_task;
     int num_tasks;
     int pieces_per_task;
-    size_t first_state;  // of its pieces' states, where it has several tasks
+    size_t first_state;  // of its pieces' states of one row, where it has several tasks
+
+    int num_rows() const { return end_row - first_row; }
   };
 
   // Pieces [begin, end) of a tile that one task works on; no tile: there is no such task.
@@ -45,7 +47,7 @@ class AttentionTiles {
 
   const AttentionTilesShape& shape() const { return shape_; }
   int rows_per_tile() const { return rows_per_tile_; }  // at most
-  // Room for states that ``cut`` ever asks for.
+  // Room for states of one row that ``cut`` ever asks for.
   size_t most_states() const { return most_states_; }
 
   // By one thread before the step; returns the number of tasks.
@@ -56,8 +58,10 @@ class AttentionTiles {
   bool finishes(const Tile& tile);
 
  private:
+  void deal_tasks(int wanted);
+
   AttentionTilesShape shape_;
-  int rows_per_tile_, short_rows_per_tile_;
+  int short_rows_per_tile_, rows_per_tile_;
   size_t most_states_;
   std::vector<Tile> tiles_;
   std::vector<int> tile_of_task_;

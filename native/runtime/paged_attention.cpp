@@ -80,7 +80,7 @@ bool PagedAttention::run_piece(const Memory& memory, const Step& step, const Tas
   int num_ahead = 0;
   if (piece + 1 < pieces.end) num_ahead = blocks_of(memory, step, tile, piece + 1, blocks + kPieceBlocks);
   else if (next.tile != nullptr) num_ahead = blocks_of(memory, step, *next.tile, next.begin, blocks + kPieceBlocks);
-  const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
+  const int queries = tile.num_rows() * queries_per_row_;
   const AttentionQueries all{scratch.q.data(), scratch.first_key.data(), scratch.end_key.data(),
                              queries,          layer.head_width,         shape_.soft_cap};
   return memory.kernels->attention_piece(all, layer.type, blocks, count, num_ahead, piece * kPieceKeys,
@@ -104,7 +104,7 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
   const Tile& tile = *own.tile;
   const KvLayer& layer = memory.kv_layers[size_t(shape_.kv_layer)];
   Scratch& scratch = memory.attention->members[size_t(member)];
-  const int queries = (tile.end_row - tile.first_row) * queries_per_row_;
+  const int queries = tile.num_rows() * queries_per_row_;
   const int pieces = tile.end_piece - tile.first_piece;
   load_queries(memory, step, tile, step.copy_of(member), scratch);
 
@@ -126,7 +126,7 @@ void PagedAttention::run(const Memory& memory, const Step& step, int task, int m
   }
 
   float* partials = memory.attention->partials.as<float>() + tile.first_state * partial_floats_;
-  const size_t piece_floats = partial_floats_ * size_t(tile.end_row - tile.first_row);
+  const size_t piece_floats = partial_floats_ * size_t(tile.num_rows());
   for (int piece = own.begin; piece < own.end; ++piece) {
     float* place = partials + size_t(piece - tile.first_piece) * piece_floats;
     run_piece(memory, step, own, piece, next, scratch, state_in(place, queries));

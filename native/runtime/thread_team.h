@@ -51,8 +51,8 @@ class ThreadTeam {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     value.notify_all();
   }
-  // Spins for a bounded time, then sleeps.
-  static void wait_for_change(const std::atomic<unsigned>& value, unsigned old, int spins);
+  // Until there is a run after the one of number ``last``: spins for a bounded time, then sleeps.
+  void wait_for_run(unsigned last) const;
 
   struct alignas(64) Signal {
     std::atomic<uint64_t> value{0};  // turn << 1 | stop
@@ -82,6 +82,7 @@ class ThreadTeam {
   static constexpr int kSpinsPerLook = 500;
   const int num_threads_;
   const bool is_crowded_;  // more members than processors
+  const int spins_between_runs_;
   const int spins_at_barrier_;
   std::unique_ptr<Signal[]> signals_;
   std::unique_ptr<Own[]> own_;

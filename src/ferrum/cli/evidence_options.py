@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ferrum.cli.model_options import read_size
 from ferrum.core.evidence_config import (
+    DEFAULT_BUNDLE_LIMIT,
+    DEFAULT_JOURNAL_BYTES,
     BundleOccasion,
     BundleTokenIds,
     Entrypoint,
@@ -35,6 +38,15 @@ ProfileDetailOption = Annotated[
     ProfileDetail,
     typer.Option("--profile-detail", help="diagnostic adds token ids, and so what requests said."),
 ]
+JournalLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--journal-limit",
+        metavar="SIZE",
+        help="A journal that would outgrow this is put aside as FILE.1, in the place of an older one.  "
+        "[default: 1GiB]",
+    ),
+]
 BundleDirOption = Annotated[
     Path | None,
     typer.Option(
@@ -48,6 +60,10 @@ BundleTokenIdsOption = Annotated[
     BundleTokenIds,
     typer.Option("--bundle-token-ids", help="hashed bundles say less and cannot be replayed."),
 ]
+BundleLimitOption = Annotated[
+    int,
+    typer.Option("--bundle-limit", help="Most bundles that are left, so that a fault cannot fill a disk."),
+]
 
 
 def evidence_config(
@@ -58,7 +74,10 @@ def evidence_config(
     bundle_dir: Path | None,
     bundle_requests: BundleOccasion,
     bundle_token_ids: BundleTokenIds,
+    journal_limit: str | None = None,
+    bundle_limit: int = DEFAULT_BUNDLE_LIMIT,
 ) -> EvidenceConfig:
+    """Raises InvalidConfig for a limit that is none."""
     return EvidenceConfig(
         profile_jsonl=_text(profile_jsonl),
         scheduler_trace_jsonl=_text(scheduler_trace_jsonl),
@@ -66,6 +85,8 @@ def evidence_config(
         bundle_dir=_text(bundle_dir),
         bundle_occasion=bundle_requests,
         bundle_token_ids=bundle_token_ids,
+        journal_limit_bytes=read_size(journal_limit, "--journal-limit") or DEFAULT_JOURNAL_BYTES,
+        bundle_limit=bundle_limit,
         entrypoint=entrypoint,
     )
 

@@ -90,8 +90,8 @@ def read_text_file(option: str, path: Path) -> str:
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
-def read_size(text: str | None) -> int | None:
-    """Bytes of ``--memory``: a number, then nothing or B, kB, MB, GB, KiB, MiB, GiB, whatever the case.
+def read_size(text: str | None, option: str = "--memory") -> int | None:
+    """Bytes that ``option`` gives: a number, then nothing or B, kB, MB, GB, KiB, MiB, GiB, whatever the case.
 
     Raises InvalidConfig for anything else, and for less than a byte.
     """
@@ -100,9 +100,7 @@ def read_size(text: str | None) -> int | None:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?", text.strip().lower())
     num_bytes = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if num_bytes < 1:
-        raise InvalidConfig(
-            "--memory", f"{text!r} is no size; write 2GiB, 1.5GB, 800MiB or a number of bytes"
-        )
+        raise InvalidConfig(option, f"{text!r} is no size; write 2GiB, 1.5GB, 800MiB or a number of bytes")
     return num_bytes
 
 

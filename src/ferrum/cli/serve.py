@@ -8,8 +8,10 @@ import typer
 
 from ferrum.cli.evidence_options import (
     BundleDirOption,
+    BundleLimitOption,
     BundleRequestsOption,
     BundleTokenIdsOption,
+    JournalLimitOption,
     ProfileDetailOption,
     ProfileOption,
     SchedulerTraceOption,
@@ -35,7 +37,13 @@ from ferrum.cli.speculation_options import (
     SpeculateOption,
     speculation_config,
 )
-from ferrum.core.evidence_config import BundleOccasion, BundleTokenIds, Entrypoint, ProfileDetail
+from ferrum.core.evidence_config import (
+    DEFAULT_BUNDLE_LIMIT,
+    BundleOccasion,
+    BundleTokenIds,
+    Entrypoint,
+    ProfileDetail,
+)
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.token_policy_level import TokenPolicyLevel
@@ -114,9 +122,11 @@ def serve(
     profile_jsonl: ProfileOption = None,
     scheduler_trace_jsonl: SchedulerTraceOption = None,
     profile_detail: ProfileDetailOption = ProfileDetail.STANDARD,
+    journal_limit: JournalLimitOption = None,
     bundle_dir: BundleDirOption = None,
     bundle_requests: BundleRequestsOption = BundleOccasion.FAILED,
     bundle_token_ids: BundleTokenIdsOption = BundleTokenIds.KEPT,
+    bundle_limit: BundleLimitOption = DEFAULT_BUNDLE_LIMIT,
 ) -> None:
     """Serve MODEL over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health, /ready, /metrics."""
     with lasting_objects():
@@ -156,6 +166,8 @@ def serve(
                 bundle_dir,
                 bundle_requests,
                 bundle_token_ids,
+                journal_limit,
+                bundle_limit,
             ),
         )
     )

@@ -8,6 +8,7 @@ from enum import StrEnum
 from ferrum.core.errors import InvalidConfig
 
 DEFAULT_JOURNAL_BYTES = 2**30
+DEFAULT_BUNDLE_LIMIT = 100
 
 
 class Entrypoint(StrEnum):
@@ -62,7 +63,7 @@ class EvidenceConfig:
     bundle_dir: str | None = None
     bundle_occasion: BundleOccasion = BundleOccasion.FAILED
     bundle_token_ids: BundleTokenIds = BundleTokenIds.KEPT
-    bundle_limit: int = 100
+    bundle_limit: int = DEFAULT_BUNDLE_LIMIT
     entrypoint: Entrypoint = Entrypoint.SYNTHETIC
     journal_limit_bytes: int = DEFAULT_JOURNAL_BYTES
 

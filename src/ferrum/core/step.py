@@ -85,9 +85,13 @@ class SequencePart:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What one step computes; never empty, each request at most once."""
+    """What one step computes; never empty, each request at most once.
+
+    ``num_prefill_tokens``: those of prompts, and of answers that are computed anew after a preemption.
+    """
 
     parts: tuple[SequencePart, ...]
+    num_prefill_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:

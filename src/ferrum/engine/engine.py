@@ -6,9 +6,9 @@ import asyncio
 import atexit
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -17,20 +17,21 @@ from prometheus_client import CollectorRegistry, generate_latest
 from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.config import EngineConfig
 from ferrum.core.drafting import Drafter
-from ferrum.core.errors import FerrumError, InvalidRequest, QueueFull
-from ferrum.core.events import Observer, Observers, RequestRejected, RequestSubmitted
-from ferrum.core.request import ChatPrompt, InferenceRequest, InferenceResult, Prompt, StreamChunk
+from ferrum.core.errors import InvalidRequest
+from ferrum.core.events import Observer, Observers
+from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.answer_constraints import MOST_FORCED, AnswerConstraints
 from ferrum.engine.answer_gates import AnswerGates, GateTokenizer
-from ferrum.engine.answers import answer_ids, answer_specs, join_answers
-from ferrum.engine.delivery import LoopMailbox, Outlet, TaskOutlet, ThreadOutlet
+from ferrum.engine.answer_maker import AnswerMaker
+from ferrum.engine.answers import join_answers
+from ferrum.engine.delivery import LoopMailbox, TaskOutlet
+from ferrum.engine.engine_reporter import EngineReporter
 from ferrum.engine.engine_resources import EngineResources
 from ferrum.engine.input_processor import ChatEncoder, InputProcessor, PromptTokenizer
-from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.engine.metrics import EngineMetrics
-from ferrum.engine.output_processor import RequestOutput
 from ferrum.engine.prefix_pins import PrefixPins
+from ferrum.engine.request_intake import RequestIntake, Started
 from ferrum.engine.result_stream import Doorbell, ResultStream, StreamChannel
 from ferrum.engine.scheduler_maker import SchedulerMaker
 from ferrum.engine.snapshots import AdmissionSnapshot, ExecutionAttribution
@@ -41,14 +42,8 @@ from ferrum.plan.plan_work import UNIFORM_WORK
 from ferrum.sampling.policy_cache import PolicyCache
 from ferrum.scheduling.request_slots import RequestSlots
 from ferrum.scheduling.scheduler import ContinuousBatchScheduler
-from ferrum.scheduling.sequence import SequenceSpec
 from ferrum.scheduling.speculation import Speculation
 from ferrum.scheduling.step_pace import StepPace
-from ferrum.tokenization.stop_strings import StopMatcher
-from ferrum.tokenization.stream_decoder import StreamDecoder
-
-# When the queue is full of other callers' requests, ``generate`` looks again this often.
-_RETRY_S = 0.05
 
 
 class EngineTokenizer(PromptTokenizer, GateTokenizer, VocabularyTokenizer, Protocol):
@@ -79,13 +74,11 @@ class ContinuousBatchEngine:
         drafter: Drafter | None = None,
     ) -> None:
         self._config = config
-        self._tokenizer = tokenizer
         self._executor = executor
         resources.require_match(executor)
         cache = resources.cache
         self._resources = resources
         self._cache = cache
-        self._clock = clock
         self._metrics = EngineMetrics(self.status)
         self._observers = Observers((self._metrics, *observers))
         if self._observers.wants_details:
@@ -128,6 +121,24 @@ class ContinuousBatchEngine:
             cache.prefix_cache, self._steps, self._inputs, lambda request: self.generate([request])[0]
         )
         self._workers = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="ferrum-tokenizer")
+        self._intake = RequestIntake(
+            config=config.scheduler,
+            inputs=self._inputs,
+            constraints=self._constraints,
+            answers=AnswerMaker(tokenizer),
+            steps=self._steps,
+            workers=self._workers,
+            observers=self._observers,
+            clock=clock,
+        )
+        self._reporter = EngineReporter(
+            config=config.scheduler,
+            executor=executor,
+            resources=resources,
+            scheduler=self._scheduler,
+            steps=self._steps,
+            context_length=self.context_length,
+        )
         self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailbox] = WeakKeyDictionary()
         self._closing = threading.Lock()
         atexit.register(self.close, 0.0)
@@ -140,7 +151,7 @@ class ContinuousBatchEngine:
     @property
     def request_capacity(self) -> int:
         """Most requests that can run and wait at once; more than these can never be taken together."""
-        return self._config.scheduler.max_running_requests + self._config.scheduler.max_waiting_requests
+        return self._intake.request_capacity
 
     @property
     def resources(self) -> EngineResources:
@@ -169,7 +180,7 @@ class ContinuousBatchEngine:
         """
         loop, mailbox = asyncio.get_running_loop(), self._mailbox()
         outlets = [TaskOutlet(loop, mailbox) for _ in range(request.sampling.num_answers)]
-        answers = await self._accept(request, outlets)
+        answers = await self._intake.accept(request, outlets)
         try:
             results = await asyncio.gather(*(outlet.future for outlet in outlets))
             return join_answers(request.sampling, results)
@@ -186,7 +197,7 @@ class ContinuousBatchEngine:
         channels = [
             StreamChannel(mailbox, self._config.stream_buffer_chunks, bell) for _ in range(request.sampling.n)
         ]
-        answers = await self._accept(request, channels)
+        answers = await self._intake.accept(request, channels)
         return ResultStream(channels, bell, on_leave=lambda: self._cancel(answers))
 
     async def infer_stream(self, request: InferenceRequest) -> AsyncGenerator[StreamChunk, None]:
@@ -201,11 +212,11 @@ class ContinuousBatchEngine:
         All are checked before the first one runs. More of them than the queue holds are fed in as room comes.
         The first failure cancels the others and is raised.
         """
-        specs = [self._constraints.apply(each, self._inputs.prepare(each)) for each in requests]
-        started: list[tuple[list[ActiveRequest], list[ThreadOutlet]]] = []
+        specs = [self._intake.check(each) for each in requests]
+        started: list[Started] = []
         try:
             for request, spec in zip(requests, specs, strict=True):
-                started.append(self._start_when_there_is_room(request, spec, started))
+                started.append(self._intake.start_when_there_is_room(request, spec, started))
             return [
                 join_answers(request.sampling, [outlet.future.result() for outlet in outlets])
                 for request, (_, outlets) in zip(requests, started, strict=True)
@@ -229,51 +240,15 @@ class ContinuousBatchEngine:
         return self._steps.update_priority(request_id, priority)
 
     def status(self) -> EngineStatus:
-        plan = self._executor.resolved_plan
-        capacity = self._executor.capacity
-        token_bytes = plan.kv_bytes_per_token if plan else capacity.kv_bytes_per_token
-        block_bytes = self._cache.block_tokens * token_bytes
-        problem = self.death_reason
-        return EngineStatus(
-            is_ready=problem is None and not self._steps.is_closing,
-            problem=problem,
-            num_running=self._scheduler.num_running,
-            num_waiting=self._scheduler.num_waiting,
-            num_kv_blocks=self._cache.num_blocks,
-            num_used_kv_blocks=self._cache.num_used_blocks,
-            kv_bytes=self._cache.num_blocks * block_bytes,
-            used_kv_bytes=self._cache.num_used_blocks * block_bytes,
-            context_length=self.context_length,
-            prefix_cache=self._cache.status(self._scheduler.pins.num_blocks),
-            recurrent_states=self._resources.recurrent_stats(self._executor),
-        )
+        return self._reporter.status()
 
     def admission(self) -> AdmissionSnapshot:
         """Raises EngineStalled when the books are locked for long, InternalError when they are wrong."""
-        counts = self._steps.snapshot()
-        scheduler = self._config.scheduler
-        states = self._resources.recurrent_stats(self._executor)
-        slots = scheduler.max_running_requests
-        if states is not None and states.total_slots is not None:
-            slots = min(slots, states.total_slots)
-        return AdmissionSnapshot(
-            authority=self._resources.authority,
-            max_running_requests=slots,
-            max_num_batched_tokens=scheduler.max_num_batched_tokens,
-            num_waiting=counts.num_waiting,
-            num_waiting_tokens=counts.num_waiting_tokens,
-            num_prefilling=counts.num_prefilling,
-            num_decoding=counts.num_decoding,
-        )
+        return self._reporter.admission()
 
     def attribution(self) -> ExecutionAttribution:
-        """Whose arithmetic answers: asked of the executor."""
-        plan = self._executor.resolved_plan
-        return ExecutionAttribution(
-            self._executor.resource_authority,
-            plan.identity if plan else None,
-            self._executor.keeps_same_tokens_law,
-        )
+        """Whose arithmetic answers."""
+        return self._reporter.attribution()
 
     def warm_up(self) -> None:
         """Prepares, beside, what the first constrained answer needs, so that it need not wait for it."""
@@ -314,96 +289,6 @@ class ContinuousBatchEngine:
         for answer in answers:
             self._steps.cancel(answer)
 
-    async def _accept(self, request: InferenceRequest, outlets: Sequence[Outlet]) -> list[ActiveRequest]:
-        submitted_at = self._clock()
-        loop = asyncio.get_running_loop()
-        ids = answer_ids(request.request_id, len(outlets))
-        with self._counted(ids), self._places(request, ids):
-            spec = await loop.run_in_executor(self._workers, self._inputs.prepare, request)
-            spec = await self._constraints.apply_beside(request, spec)
-            return self._submit(request, spec, outlets, submitted_at)
-
-    @contextmanager
-    def _counted(self, request_ids: Sequence[str]) -> Iterator[None]:
-        """Tells the observers that requests came, and when they are refused."""
-        for request_id in request_ids:
-            self._observers.on(RequestSubmitted(request_id))
-        try:
-            yield
-        except FerrumError as error:
-            for request_id in request_ids:
-                self._observers.on(RequestRejected(request_id, type(error).__name__))
-            raise
-
-    @contextmanager
-    def _places(self, request: InferenceRequest, request_ids: Sequence[str]) -> Iterator[None]:
-        """Places for the answers while the request is checked; given back when it is refused or its caller
-        leaves.
-        """
-        if len(request_ids) > self.request_capacity:
-            name = "n" if request.sampling.best_of is None else "best_of"
-            raise InvalidRequest(f"must be at most {self.request_capacity}: no more can run and wait", name)
-        with ExitStack() as opened:
-            for request_id in request_ids:
-                self._steps.open(request_id)
-                opened.callback(self._steps.reject, request_id)
-            yield
-            opened.pop_all()
-
-    def _submit(
-        self, request: InferenceRequest, spec: SequenceSpec, outlets: Sequence[Outlet], submitted_at: float
-    ) -> list[ActiveRequest]:
-        num_tokens, most = len(outlets) * len(spec.prompt_ids), self._config.scheduler.max_waiting_tokens
-        if len(outlets) > 1 and num_tokens > most:
-            raise InvalidRequest(
-                f"{len(outlets)} answers to a prompt of {len(spec.prompt_ids)} tokens are more than may wait "
-                f"({most} tokens); ask for fewer",
-                "n" if request.sampling.best_of is None else "best_of",
-            )
-        answers = []
-        for each, outlet in zip(answer_specs(spec, len(outlets)), outlets, strict=True):
-            output = RequestOutput(
-                each,
-                self._decoder(request, each),
-                StopMatcher(each.stops.texts),
-                self._logprob_trail(request, each),
-            )
-            answers.append(
-                ActiveRequest(each, output, outlet, submitted_at, request.prompt, request.timeout_s)
-            )
-        if len(answers) > 1:
-            for answer in answers:
-                answer.group = tuple(answers)
-        self._steps.submit(answers)
-        return answers
-
-    def _decoder(self, request: InferenceRequest, spec: SequenceSpec) -> StreamDecoder:
-        preceding_ids = spec.prompt_ids if _continues_text(request.prompt) else ()
-        return StreamDecoder(
-            self._tokenizer, preceding_ids, shows_control_tokens=not request.sampling.skip_special_tokens
-        )
-
-    def _logprob_trail(self, request: InferenceRequest, spec: SequenceSpec) -> LogprobTrail | None:
-        if spec.logprobs is None and spec.prompt_logprobs is None:
-            return None
-        return LogprobTrail(spec, self._tokenizer, self._decoder(request, spec))
-
-    def _start_when_there_is_room(
-        self,
-        request: InferenceRequest,
-        spec: SequenceSpec,
-        started: Sequence[tuple[list[ActiveRequest], list[ThreadOutlet]]],
-    ) -> tuple[list[ActiveRequest], list[ThreadOutlet]]:
-        outlets = [ThreadOutlet() for _ in range(request.sampling.num_answers)]
-        ids = answer_ids(request.request_id, len(outlets))
-        with self._counted(ids):
-            while True:
-                try:
-                    with self._places(request, ids):
-                        return self._submit(request, spec, outlets, self._clock()), outlets
-                except QueueFull:
-                    _wait_for_one([outlet.future for _, others in started for outlet in others])
-
     def _mailbox(self) -> LoopMailbox:
         loop = asyncio.get_running_loop()
         return self._mailboxes.setdefault(loop, LoopMailbox(loop, self._steps.cancel_outlet))
@@ -418,17 +303,3 @@ class ContinuousBatchEngine:
         if self._config.max_model_len is not None:
             limits.append(self._config.max_model_len)
         return min(limits)
-
-
-def _continues_text(prompt: Prompt) -> bool:
-    """Whether the answer goes on in the middle of a text, rather than being a text of its own."""
-    return not isinstance(prompt, ChatPrompt) or prompt.continue_final_message
-
-
-def _wait_for_one(futures: Sequence[Future[InferenceResult]]) -> None:
-    """Until one of them that still runs is done, or long enough to look at the queue again."""
-    running = [future for future in futures if not future.done()]
-    if running:
-        wait(running, timeout=_RETRY_S, return_when=FIRST_COMPLETED)
-    else:
-        time.sleep(_RETRY_S)

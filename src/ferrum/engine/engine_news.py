@@ -64,7 +64,7 @@ class EngineNews:
                 publish_s=times.publish_s,
                 num_tokens=plan.num_tokens,
                 num_sequences=len(plan.parts),
-                num_prefill_tokens=_count_prefill_tokens(plan),
+                num_prefill_tokens=plan.num_prefill_tokens,
             )
         )
         if self._observers.wants_details:
@@ -133,7 +133,3 @@ def _finish_reason(end: End) -> FinishReason:
     if isinstance(end, InferenceResult):
         return end.finish_reason
     return FinishReason.TIMEOUT if isinstance(end, DeadlineExceeded) else FinishReason.ERROR
-
-
-def _count_prefill_tokens(plan: StepPlan) -> int:
-    return sum(len(part.token_ids) for part in plan.parts if not part.is_decode)

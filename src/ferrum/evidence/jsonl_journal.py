@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -27,7 +27,7 @@ class JsonlJournal:
     and their lines keep their order.
 
     A file that would outgrow ``most_bytes`` becomes ``path.1``, in the place of an older one, and a new file
-    begins, so that both together take no more than twice that.
+    begins, so that both together take no more than twice that, or than their longest lines.
 
     Where entries were dropped, a line ``{"phase": "journal.dropped", "num_dropped": N}`` stands in their
     place. An entry that cannot be written as JSON is left out with a warning. Raises InvalidConfig, naming
@@ -72,10 +72,11 @@ class JsonlJournal:
             os.close(file)
 
     def _write(self, entries: Sequence[JournalEntry | Lost]) -> None:
-        rest = memoryview(b"".join(map(_lines, entries)))
-        self._make_room(len(rest))
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        for piece in _pieces(b"".join(map(_lines, entries)), self._most_bytes):
+            self._make_room(len(piece))
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
 
     def _make_room(self, num_bytes: int) -> None:
         """A device or a pipe has no size, and is never put aside."""
@@ -84,6 +85,15 @@ class JsonlJournal:
             os.replace(self.path, f"{self.path}.1")
             old, self._file = self._file, _open(self.path, self._setting)
             os.close(old)
+
+
+def _pieces(lines: bytes, most_bytes: int) -> Iterator[bytes]:
+    """``lines`` in pieces of whole ones, each as long as it may be; a longer line is a piece of its own."""
+    while len(lines) > most_bytes:
+        end = lines.rfind(b"\n", 0, most_bytes) + 1 or lines.index(b"\n") + 1
+        yield lines[:end]
+        lines = lines[end:]
+    yield lines
 
 
 def _lines(entry: JournalEntry | Lost) -> bytes:

@@ -150,10 +150,12 @@ class ContinuousBatchScheduler:
     def schedule(self, drafts: Mapping[str, tuple[int, ...]] = _NO_DRAFTS) -> StepPlan | None:
         """The next step, or None when there is nothing to do. ``drafts``: tokens to try, by request."""
         budget = TokenBudget(self._config.max_num_batched_tokens)
-        parts = self._decode_parts(budget, drafts)
+        decodes = self._decode_parts(budget, drafts)
         self._admit_waiting()
-        parts += self._prefill_parts(budget, decodes=parts)
-        return StepPlan(tuple(parts)) if parts else None
+        prefills = self._prefill_parts(budget, decodes)
+        if not decodes and not prefills:
+            return None
+        return StepPlan((*decodes, *prefills), sum(len(part.token_ids) for part in prefills))
 
     def learn(self, parts: tuple[SequencePart, ...], seconds: float) -> None:
         """A step of ``parts`` took ``seconds``; the next ones are planned by it."""

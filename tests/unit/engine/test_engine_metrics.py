@@ -83,3 +83,23 @@ async def test_preemptions_are_counted_and_change_no_answer() -> None:
         samples = _samples(workshop)
     assert together == alone
     assert 1 <= samples["preemptions_total"] <= len(requests)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4, 64])
+async def test_every_prompt_token_that_was_not_cached_counts_as_prefill(chunk: int) -> None:
+    scheduler = SchedulerConfig(max_num_batched_tokens=chunk, max_running_requests=1)
+    workshop = build_workshop(scheduler=scheduler)
+    async with running(workshop):
+        # One token; a last chunk of one; all but one of them found in the cache.
+        prompts = ["a", "abcdefghi", "abcdefghi", "abcdefghij", "z" * 13]
+        results = [
+            await workshop.engine.infer(ask(f"r{number}", prompt, max_tokens=3))
+            for number, prompt in enumerate(prompts)
+        ]
+        samples = _samples(workshop)
+    usages = [result.usage for result in results]
+    assert usages[2].cached_tokens == 8
+    expected = sum(usage.prompt_tokens - usage.cached_tokens for usage in usages)
+    assert samples["prefill_tokens_total"] == expected
+    # A step decodes every generated token but the last of each answer.
+    assert samples["step_tokens_sum"] == expected + sum(usage.completion_tokens - 1 for usage in usages)

@@ -145,7 +145,8 @@ async def test_cancelling_the_request_cancels_every_answer() -> None:
         executor._choose = _first_ends_at_once
         waiting = asyncio.create_task(workshop.engine.infer(several(max_tokens=60)))
         await eventually(lambda: workshop.engine.status().num_running == 2)
-        await eventually(lambda: "a" not in workshop.engine._steps._active)
+        requests = workshop.engine._steps._requests
+        await eventually(lambda: "a" not in [each.request_id for each in requests.all()])
         assert workshop.engine.cancel("a")
         reasons = [answer.finish_reason for answer in (await waiting).answers]
         assert reasons == [FinishReason.EOS, FinishReason.CANCELLED, FinishReason.CANCELLED]

@@ -69,6 +69,23 @@ def test_a_journal_that_grows_for_ever_keeps_its_end_in_two_files(tmp_path: Path
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_one_write_that_is_larger_than_a_file_may_be_is_cut_between_lines(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = JsonlJournal(str(path), "x", most_bytes=200).share()
+    journal.put(lambda: [{"n": number} for number in range(100)])
+    journal.close()
+    older = path.with_name("journal.jsonl.1")
+    kept = [line["n"] for line in (*_read(older), *_read(path))]
+    assert kept == list(range(kept[0], 100))
+    assert 190 < older.stat().st_size <= 200
+    assert path.stat().st_size <= 200
+    # A line cannot be cut.
+    journal = JsonlJournal(str(path), "x", most_bytes=200).share()
+    journal.put(lambda: [{"n": "a" * 300}, {"n": 1}])
+    journal.close()
+    assert [line["n"] for line in (*_read(older), *_read(path))] == ["a" * 300, 1]
+
+
 def test_what_is_no_file_is_never_put_aside(tmp_path: Path) -> None:
     """By a link, so that a broken journal would put the link aside and not the device itself."""
     path = tmp_path / "journal.jsonl"
