@@ -44,18 +44,22 @@ class MemberPlaces {
     std::atomic<int> processor{-1};  // nowhere yet
   };
   int place_of(int member) const { return places_[size_t(member)].processor.load(std::memory_order_relaxed); }
-  bool have_moved();
+  bool have_moved() const;
   void keep_apart();
 
   const int num_members_;
   std::vector<std::thread>& others_;
   std::unique_ptr<Place[]> places_;
-  std::vector<int> kept_apart_;  // the places for which members were last kept apart
+  std::vector<int> kept_apart_;                  // the places for which members were last kept apart
   std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;  // somebody keeps them apart right now
-#if defined(__linux__)
-  cpu_set_t allowed_;  // to member 0
-#endif
   bool must_share_ = true;
+  bool are_kept_apart_ = false;
+#if defined(__linux__)
+  void let_go();
+  void allow(int member, const cpu_set_t& processors);
+  cpu_set_t allowed_;    // to member 0
+  cpu_set_t inherited_;  // by the others when they were started
+#endif
 };
 
 }  // namespace ferrum
