@@ -149,8 +149,11 @@ class StepLoop:
             return self._scheduler.snapshot()
 
     def with_pins(self, act: Callable[[PinnedPrefixes], _Answer]) -> _Answer:
-        """What ``act`` says of, or does to, the pinned prefixes between two steps' planning."""
-        with self._work:
+        """What ``act`` says of, or does to, the pinned prefixes between two steps' planning.
+
+        Raises EngineStalled.
+        """
+        with self._locked():
             return act(self._scheduler.pins)
 
     def cancel(self, request: ActiveRequest) -> None:
