@@ -18,8 +18,8 @@ from ferrum.scheduling.work_rates import WorkRates
 
 # Of a step's time, what its prompts took at least, however long its decodes were thought to take.
 _LEAST_SHARE = 0.1
-# How many steps of decodes alone say how slow they are, and how few do not. Of steps alike in a row, the rates
-# are learned from as many: each corrects 30 % of the error, so of what is older 0.5 % would be left.
+# How many steps of decodes alone say how slow they are, and how few do not. Of steps alike in a row, the
+# rates are learned from as many: each corrects 30 % of the error, so of what is older 0.5 % would be left.
 _RECENT_STEPS, _FEWEST_STEPS = 15, 5
 
 
@@ -49,8 +49,8 @@ class StepPace:
     def predict_decodes(self, parts: Sequence[SequencePart]) -> float:
         """Seconds of a step of decodes alone; 0 for none.
 
-        As slow as the median of the last such steps, where the rates follow the very last ones: those in which
-        a prompt is being prepared beside them are slow, and it is then that it is asked.
+        As slow as the median of the last such steps, where the rates follow the very last ones: those in
+        which a prompt is being prepared beside them are slow, and it is then that it is asked.
         """
         if not parts:
             return 0.0
@@ -119,7 +119,7 @@ class StepPace:
         return self._decodes
 
     def _slowness(self, num_rows: int) -> float:
-        """What recent decodes took over what is predicted of them now; of as many rows if there are enough."""
+        """Recent decodes' times over what is predicted of them now; of as many rows if enough had them."""
         if num_rows not in self._slowness_of:
             alike = [step for step in self._recent if step.num_rows == num_rows]
             steps = alike if len(alike) >= _FEWEST_STEPS else list(self._recent)
