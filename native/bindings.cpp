@@ -78,11 +78,14 @@ class Runtime {
   int add_rope_table(Array<double> frequencies) {
     return interpreter_.add_rope_table(frequencies.data(), int(frequencies.size()));
   }
-  void add_row_chain(bool per_output, bool replicable, std::vector<RowStep> steps) {
-    interpreter_.add_operation(std::make_unique<RowChain>(space(per_output), replicable, std::move(steps)));
+  void add_row_chain(bool per_output, bool replicable, std::vector<RowStep> steps, bool follows_group) {
+    interpreter_.add_operation(
+        std::make_unique<RowChain>(space(per_output), replicable, std::move(steps), follows_group));
   }
-  void add_linear_group(int input, bool quantized, bool per_output, std::vector<LinearSegment> segments) {
-    interpreter_.add_operation(std::make_unique<LinearGroup>(input, quantized, space(per_output), std::move(segments)));
+  void add_linear_group(int input, bool quantized, bool per_output, std::vector<LinearSegment> segments,
+                        std::vector<RowStep> then) {
+    interpreter_.add_operation(
+        std::make_unique<LinearGroup>(input, quantized, space(per_output), std::move(segments), std::move(then)));
   }
   void add_attention(const AttentionShape& shape) {
     interpreter_.add_operation(std::make_unique<PagedAttention>(shape));
@@ -255,7 +258,8 @@ void linear(const std::string& kernel_set, const PackedWeight& weight, Matrix<fl
       scratch.memory().quantized[size_t(scratch.add_quantized(weight.columns, RowSpace::tokens, false))][0];
   for (int row = 0; row < rows; ++row)
     kernels.quantize_row(x.data() + size_t(row) * x.shape(1), weight.columns, quantized, row);
-  kernels.linear_quantized(weight.view, 0, tiles, quantized, 0, rows, out.data(), out.shape(1), nullptr);
+  kernels.linear_quantized(weight.view, 0, tiles, weight.view.data, quantized, 0, rows, out.data(), out.shape(1),
+                           nullptr);
 }
 
 // The choice of tokens alone, for rows of logits that come from anywhere.
@@ -427,8 +431,10 @@ NB_MODULE(_native, m) {
       .def("add_quantized", &Runtime::add_quantized, "width"_a, "per_output"_a, "replicated"_a)
       .def("add_kv_layer", &Runtime::add_kv_layer, "type"_a, "num_heads"_a, "head_width"_a)
       .def("add_rope_table", &Runtime::add_rope_table, "inverse_frequencies"_a)
-      .def("add_row_chain", &Runtime::add_row_chain, "per_output"_a, "replicable"_a, "steps"_a)
-      .def("add_linear_group", &Runtime::add_linear_group, "input"_a, "quantized"_a, "per_output"_a, "segments"_a)
+      .def("add_row_chain", &Runtime::add_row_chain, "per_output"_a, "replicable"_a, "steps"_a,
+           "follows_group"_a = false)
+      .def("add_linear_group", &Runtime::add_linear_group, "input"_a, "quantized"_a, "per_output"_a, "segments"_a,
+           "then"_a = std::vector<RowStep>{})
       .def("add_attention", &Runtime::add_attention, "shape"_a)
       .def("finish", &Runtime::finish, "logits"_a, "vocabulary"_a)
       .def("run", &Runtime::run, "token_ids"_a, "positions"_a, "sequence_starts"_a, "block_tables"_a, "output_rows"_a,

@@ -115,6 +115,18 @@ struct QuantizedRows : QuantizedRowsView {
   float* scaled_sums16_out;
   int32_t* sums32_out;
   int32_t* sums16_out;
+
+  // The same rows to be written from this group on.
+  QuantizedRows from_group(int group) const {
+    QuantizedRows rest = *this;
+    rest.codes_out += size_t(group) * kGroup;
+    rest.scales_out += group;
+    rest.scaled_sums32_out += group;
+    rest.scaled_sums16_out += 2 * group;
+    rest.sums32_out += group;
+    rest.sums16_out += 2 * group;
+    return rest;
+  }
 };
 
 }  // namespace ferrum

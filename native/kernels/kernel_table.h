@@ -117,9 +117,10 @@ struct LogProbabilityRow {
 struct KernelTable {
   const char* name;
 
-  // out[row, tile columns] = rows x tiles (+ bias)
-  void (*linear_quantized)(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x,
-                           int row_begin, int row_end, float* out, size_t out_stride, const float* bias);
+  // out[row, tile columns] = rows x tiles (+ bias). ``next``: the tile that is worked on after these.
+  void (*linear_quantized)(const WeightView& weight, int tile_begin, int tile_end, const uint8_t* next,
+                           const QuantizedRowsView& x, int row_begin, int row_end, float* out, size_t out_stride,
+                           const float* bias);
   void (*linear_float)(const WeightView& weight, int tile_begin, int tile_end, const float* x, size_t x_stride,
                        int row_begin, int row_end, float* out, size_t out_stride, const float* bias);
 

@@ -167,15 +167,15 @@ inline constexpr int kMostTiles = 1;
 inline constexpr size_t kMostPrefetchDistance = 16384;
 
 template <WeightLayout L, int Tiles>
-void linear_rows(const WeightView& weight, const TilePointers& w, const QuantizedRowsView& x, int row_begin,
-                 int row_end, float* out, size_t out_stride, const float* bias) {
+void linear_rows(const WeightView& weight, const TilePointers& w, const uint8_t* next, const QuantizedRowsView& x,
+                 int row_begin, int row_end, float* out, size_t out_stride, const float* bias) {
   constexpr bool by32 = L.group == 32;
   const int groups32 = (weight.columns + kGroup - 1) / kGroup;
   const size_t run_bytes = Tiles * w.tile_bytes;
   const int row_blocks = (row_end - row_begin + kMostRows - 1) / kMostRows;
   // A lone row reads the codes of a long tile front to back; all others come back to its beginning, or read two at once.
   const bool in_order = Tiles == 1 && row_blocks == 1 && run_bytes > kMostPrefetchDistance;
-  Prefetch ahead{w.codes + (in_order ? kMostPrefetchDistance : run_bytes), run_bytes / row_blocks};
+  Prefetch ahead{in_order ? w.codes + kMostPrefetchDistance : next, run_bytes / row_blocks};
   const Prefetch scales_ahead{w.scales + w.tile_bytes, in_order ? w.tile_bytes - weight.scales_offset : 0};
   for (int row = row_begin; row < row_end;) {
     const int left = row_end - row;
@@ -201,34 +201,41 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const Quantize
   }
 }
 
+inline constexpr int kTilesAheadOfStores = 2;
+
 template <WeightLayout L>
-void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x, int row_begin,
-                  int row_end, float* out, size_t out_stride, const float* bias) {
+void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const uint8_t* next,
+                  const QuantizedRowsView& x, int row_begin, int row_end, float* out, size_t out_stride,
+                  const float* bias) {
   // A single row reads one tile after the other: two streams at once gain nothing there.
   const bool in_pairs = kMostTiles == 2 && row_end - row_begin > 1;
+  const bool is_lone = row_end - row_begin == 1;
   for (int tile = tile_begin; tile < tile_end;) {
+    // Another member read this line in the last layer: where cores share no cache, a third of a microsecond to get it
+    // back, more often than the stores of a short row can wait for.
+    if (is_lone)
+      __builtin_prefetch(out + size_t(row_begin) * out_stride + (tile + kTilesAheadOfStores) * kTileColumns, 1, 3);
     const uint8_t* codes = weight.data + size_t(tile) * weight.tile_bytes;
     const TilePointers w{codes, codes + weight.scales_offset, weight.tile_bytes};
     float* target = out + tile * kTileColumns;
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
-    if (in_pairs && tile + 1 < tile_end) {
-      linear_rows<L, kMostTiles>(weight, w, x, row_begin, row_end, target, out_stride, tile_bias);
-      tile += kMostTiles;
-    } else {
-      linear_rows<L, 1>(weight, w, x, row_begin, row_end, target, out_stride, tile_bias);
-      tile += 1;
-    }
+    const int tiles = in_pairs && tile + 1 < tile_end ? kMostTiles : 1;
+    tile += tiles;
+    const uint8_t* following = tile < tile_end ? codes + size_t(tiles) * weight.tile_bytes : next;
+    if (tiles == 1) linear_rows<L, 1>(weight, w, following, x, row_begin, row_end, target, out_stride, tile_bias);
+    else linear_rows<L, kMostTiles>(weight, w, following, x, row_begin, row_end, target, out_stride, tile_bias);
   }
 }
 
 }  // namespace
 
-void linear_quantized(const WeightView& weight, int tile_begin, int tile_end, const QuantizedRowsView& x, int row_begin,
-                      int row_end, float* out, size_t out_stride, const float* bias) {
+void linear_quantized(const WeightView& weight, int tile_begin, int tile_end, const uint8_t* next,
+                      const QuantizedRowsView& x, int row_begin, int row_end, float* out, size_t out_stride,
+                      const float* bias) {
   switch (weight.type) {
 #define FERRUM_CASE(name) \
   case WeightType::name:  \
-    return linear_tiles<k##name>(weight, tile_begin, tile_end, x, row_begin, row_end, out, out_stride, bias);
+    return linear_tiles<k##name>(weight, tile_begin, tile_end, next, x, row_begin, row_end, out, out_stride, bias);
     FERRUM_CASE(Q4_0)
     FERRUM_CASE(Q4_1)
     FERRUM_CASE(Q5_0)

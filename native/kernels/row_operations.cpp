@@ -14,7 +14,7 @@ void quantize_row(const float* x, int width, const QuantizedRows& out, int row) 
   float* scaled_sums16 = out.scaled_sums16_out + size_t(row) * 2 * out.groups;
   int32_t* sums32 = out.sums32_out + size_t(row) * out.groups;
   int32_t* sums16 = out.sums16_out + size_t(row) * 2 * out.groups;
-  for (int g = 0; g < out.groups; ++g) {
+  for (int g = 0; g * kGroup < width; ++g) {
     float padded[kGroup];
     const float* input = x + g * kGroup;
     if ((g + 1) * kGroup > width) {

@@ -9,7 +9,8 @@
 namespace ferrum {
 namespace FERRUM_ISA {
 
-void linear_quantized(const WeightView&, int, int, const QuantizedRowsView&, int, int, float*, size_t, const float*);
+void linear_quantized(const WeightView&, int, int, const uint8_t*, const QuantizedRowsView&, int, int, float*, size_t,
+                      const float*);
 void linear_float(const WeightView&, int, int, const float*, size_t, int, int, float*, size_t, const float*);
 void quantize_row(const float*, int, const QuantizedRows&, int);
 void rms_norm_row(const float*, const float*, int, int, float, float*);

@@ -72,7 +72,8 @@ class LinearWork {
                           size_.tile_bytes, size_.scales_offset};
     constexpr size_t stride = size_t(kTilesPerCall) * kTileColumns;
     if (is_quantized_)
-      kernels_.linear_quantized(view, 0, tiles, quantized_, 0, shape_.rows, out_.data(), stride, nullptr);
+      kernels_.linear_quantized(view, 0, tiles, view.data + size_t(tiles) * view.tile_bytes, quantized_, 0, shape_.rows,
+                                out_.data(), stride, nullptr);
     else
       kernels_.linear_float(view, 0, tiles, x_.data(), size_t(shape_.columns), 0, shape_.rows, out_.data(), stride,
                             nullptr);

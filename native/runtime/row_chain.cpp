@@ -68,7 +68,10 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row,
 
 }  // namespace
 
-int RowChain::prepare(const Memory&, const Step& step) { return divide_up(step.rows(space_), kRowsPerTask); }
+int RowChain::prepare(const Memory&, const Step& step) {
+  const int rows = step.rows(space_);
+  return follows_group_ && rows <= kColumnStepRows ? 0 : divide_up(rows, kRowsPerTask);
+}
 
 void RowChain::run(const Memory& memory, const Step& step, int task, int member) {
   const int copy = step.copy_of(member);

@@ -30,11 +30,16 @@ struct RowStep {
   bool interleaved = false;
 };
 
+// Steps of up to so many rows have what only needs a group's columns done by columns, with the linears: see LinearGroup.
+// Measured: a prompt of 512 rows is 5 % slower so, 16 rows 4 to 7 % faster.
+inline constexpr int kColumnStepRows = 32;
+
 class RowChain final : public Operation {
  public:
-  // ``replicable``: writes replicated memory only.
-  RowChain(RowSpace space, bool replicable, std::vector<RowStep> steps)
-      : space_(space), replicable_(replicable), steps_(std::move(steps)) {}
+  // ``replicable``: writes replicated memory only. ``follows_group``: the linears before it do the same by columns in
+  // steps of up to kColumnStepRows rows, which this chain leaves to them.
+  RowChain(RowSpace space, bool replicable, std::vector<RowStep> steps, bool follows_group)
+      : space_(space), replicable_(replicable), steps_(std::move(steps)), follows_group_(follows_group) {}
   int prepare(const Memory& memory, const Step& step) override;
   void run(const Memory& memory, const Step& step, int task, int member) override;
   bool is_replicated(const Step& step) const override { return replicable_ && step.is_replicated(); }
@@ -43,6 +48,7 @@ class RowChain final : public Operation {
   RowSpace space_;
   bool replicable_;
   std::vector<RowStep> steps_;
+  bool follows_group_;
 };
 
 // Fills the rope tables for this step's positions; once a step, before anything reads them.

@@ -145,7 +145,9 @@ void linear_vectors(const KernelTable& kernels, const NamedType& kind) {
       std::vector<float> out(size_t(rows) * stride);
       if (layout_of(kind.type) == nullptr)
         kernels.linear_float(weight.view, 0, weight.tiles, x.data(), inputs, 0, rows, out.data(), stride, added);
-      else kernels.linear_quantized(weight.view, 0, weight.tiles, quantized.view, 0, rows, out.data(), stride, added);
+      else
+        kernels.linear_quantized(weight.view, 0, weight.tiles, weight.view.data, quantized.view, 0, rows, out.data(),
+                                 stride, added);
       digest.add(out.data(), out.size());
     }
     print(std::string("linear ") + kind.name + " rows " + std::to_string(rows), digest);

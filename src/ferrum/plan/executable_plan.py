@@ -56,21 +56,30 @@ class RowChain:
 
     ``is_replicable``: cheap and without effect outside its buffers, so that in a step of few rows every
     thread may do it for itself, into copies of those buffers, instead of waiting for the others.
+    ``follows_group``: the group of linears before it does the same steps in a step of few rows, and then the
+    chain is left out; whole rows are cheaper where there are many.
     """
 
     space: RowSpace
     is_replicable: bool
     steps: tuple[RowWise, ...]
+    follows_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LinearGroup:
-    """Linears over one input: all on quantised weights, reading quantised rows, or all on float weights."""
+    """Linears over one input: all on quantised weights, reading quantised rows, or all on float weights.
+
+    ``then``: what in a step of few rows whoever computed some columns of all the linears goes on to do with
+    them, while they are in its cache and nobody else's: steps whose every value depends on the same column, or
+    group of 32, of those linears alone. The chain after the group has them too.
+    """
 
     x: str
     is_quantized: bool
     space: RowSpace
     linears: tuple[Linear, ...]
+    then: tuple[RowWise, ...] = ()
 
 
 ExecutableOperation = RowChain | LinearGroup | Attention

@@ -1,7 +1,8 @@
 """Lowering: from the authored plan to the executable plan of the native runtime.
 
-Three things happen, and none of them changes a bit of the result: neighbouring row-wise operations become
-one chain, linears that read one buffer become one group, and buffers whose lifetimes are apart share memory.
+Four things happen, and none of them changes a bit of the result: neighbouring row-wise operations become
+one chain, linears that read one buffer become one group, which also does what only needs its columns
+(fusion.py), and buffers whose lifetimes are apart share memory (storage_assignment.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ferrum.plan.executable_plan import (
     RowWiseOperation,
     StoreKv,
 )
+from ferrum.plan.fusion import fuse
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.plan.operations import Attention, Linear, SelectOutputRows, input_buffers
 from ferrum.plan.storage_assignment import assign_storages
@@ -29,7 +31,7 @@ _WIDEST_REPLICATED = 16_384
 
 def lower(plan: ModelPlan) -> ExecutablePlan:
     """The executable plan; a pure function of the authored one."""
-    operations = tuple(_Scheduling(plan).run())
+    operations = tuple(fuse(_Scheduling(plan).run(), {buffer.name: buffer.width for buffer in plan.buffers}))
     spaces = row_spaces(plan)
     floats, quantized = assign_storages(plan, operations, spaces)
     return ExecutablePlan(

@@ -38,7 +38,8 @@ class _Touches:
 
     Within a chain a step is an instant: its row's inputs are read before its output is written, so a step may
     write over an input that nothing reads later. A group of linears or an attention writes rows while others
-    are still read, so it takes two instants: writes first, reads after. A replicable chain may still read
+    are still read, so it takes two instants: writes first, reads after. What a group does with its columns
+    lies between: those steps are to a column what a chain's are to a row. A replicable chain may still read
     what all threads share while a faster one is in the next such operation: those reads count as that one's.
     """
 
@@ -82,6 +83,8 @@ def _instants(operations: tuple[ExecutableOperation, ...], replicated: set[str])
     late_reads: list[str] = []
     for operation in operations:
         if isinstance(operation, RowChain):
+            if operation.follows_group:
+                continue  # The group's instants are its, too: a step runs one of them.
             for touches in _chain_instants(operation):
                 if operation.is_replicable:
                     late_reads += [name for name in touches.reads if name not in replicated]
@@ -90,7 +93,14 @@ def _instants(operations: tuple[ExecutableOperation, ...], replicated: set[str])
                 continue
             yield _Touches(reads=late_reads)
         elif isinstance(operation, LinearGroup):
-            yield _Touches(writes=[linear.out for linear in operation.linears])
+            copied = [
+                step.x for step in operation.then if isinstance(step, Quantize)
+            ]  # by columns, in any order
+            yield _Touches(writes=[linear.out for linear in operation.linears], quantized_writes=copied)
+            for step in operation.then:
+                if not isinstance(step, Quantize | StoreKv):
+                    yield _Touches(reads=list(input_buffers(step)), writes=[step.out])
+            late_reads += copied
             if operation.is_quantized:
                 yield _Touches(quantized_reads=[operation.x], reads=late_reads)
             else:

@@ -98,7 +98,7 @@ class _Assembly:
                 case RowChain():
                     steps = [self._row_step(step) for step in operation.steps]
                     is_output = operation.space is RowSpace.OUTPUTS
-                    runtime.add_row_chain(is_output, operation.is_replicable, steps)
+                    runtime.add_row_chain(is_output, operation.is_replicable, steps, operation.follows_group)
                 case LinearGroup():
                     self._add_linear_group(operation)
                 case Attention():
@@ -126,7 +126,8 @@ class _Assembly:
     def _add_linear_group(self, group: LinearGroup) -> None:
         segments = [self._segment(linear) for linear in group.linears]
         x = self._plan.quantized_storage_of[group.x] if group.is_quantized else self._buffer(group.x)
-        self._runtime.add_linear_group(x, group.is_quantized, group.space is RowSpace.OUTPUTS, segments)
+        then = [self._row_step(step) for step in group.then]
+        self._runtime.add_linear_group(x, group.is_quantized, group.space is RowSpace.OUTPUTS, segments, then)
 
     def _segment(self, linear: Linear) -> _native.LinearSegment:
         bias = -1 if linear.bias is None else self._vector(linear.bias)
