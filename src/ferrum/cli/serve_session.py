@@ -39,6 +39,7 @@ from ferrum.server.open_files import allow_many_connections
 from ferrum.server.served_models import ServedModels
 from ferrum.server.server_context import ServerContext
 from ferrum.server.server_options import MEBIBYTE, ServerOptions
+from ferrum.server.session_cache import SessionCache, SessionLimits
 
 log = logging.getLogger("ferrum.server")
 
@@ -76,6 +77,9 @@ class ServeSettings:
     speculation: SpeculationConfig
     has_prefix_cache: bool
     explains_cache: bool
+    has_sessions: bool
+    max_sessions: int
+    session_tokens: int
     pins: PinSettings
     evidence: EvidenceConfig
 
@@ -93,6 +97,7 @@ def serve_session(settings: ServeSettings) -> None:
     )
     load_options = _load_options(settings)
     _require_places(settings.evidence)
+    session_limits = SessionLimits(settings.max_sessions, settings.session_tokens)
     pins = settings.pins
     # Before the model is loaded, as they may be refused.
     admin_key = None if pins.admin_key is None else AdminKey(pins.admin_key)
@@ -119,11 +124,19 @@ def serve_session(settings: ServeSettings) -> None:
             saved = None if folder is None else SavedPins(running.engine.pins, folder)
             if saved is not None and pins.restores:
                 _restore(saved)
+            sessions = None
+            if settings.has_sessions:
+                sessions = SessionCache(session_limits.within(running.engine.context_length))
             administration = None
             if admin_key is not None:
                 administration = Administration(admin_key, running.engine.pins, saved)
             context = ServerContext(
-                running.engine, models, ServerLifecycle(), options, administration=administration
+                running.engine,
+                models,
+                ServerLifecycle(),
+                options,
+                administration=administration,
+                sessions=sessions,
             )
             url = socket_url(bound)
             HttpServer(context).run(bound, lambda: say(f"serving {', '.join(names)} at {url}/v1"))

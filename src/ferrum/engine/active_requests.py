@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from ferrum.core.errors import DeadlineExceeded, FerrumError
 from ferrum.core.request import FinishReason, InferenceResult
@@ -44,7 +45,7 @@ class ActiveRequests:
         # Why they end: their callers left (None), or the engine was stuck.
         self._cancelled: dict[ActiveRequest, FerrumError | None] = {}
         self._deadlines = Deadlines()
-        self._in_step: tuple[ActiveRequest, ...] = ()
+        self._step: StepPlan | None = None  # that runs just now
 
     def __len__(self) -> int:
         return len(self._active)
@@ -99,15 +100,16 @@ class ActiveRequests:
         return requests
 
     def begin_step(self, plan: StepPlan) -> None:
-        self._in_step = tuple(self._active[part.request_id] for part in plan.parts)
+        self._step = plan
 
     def leave_step(self) -> None:
-        self._in_step = ()
+        self._step = None
 
     @property
     def is_step_in_vain(self) -> bool:
         """Whether a step runs for none but callers who left."""
-        return bool(self._in_step) and self._cancelled.keys() >= set(self._in_step)
+        step = self._step
+        return step is not None and self._cancelled.keys() >= {self[part.request_id] for part in step.parts}
 
     def end_due(self) -> None:
         """Ends those whose callers left and those whose time is over."""
@@ -124,9 +126,12 @@ class ActiveRequests:
         else:
             self._stall_watch.rest()
         try:
-            self._scheduler.finish(request.request_id)
-            self._slots.release(request.request_id)
-            self._news.account_closed(request.request_id)
+            # In the reverse of this order, each whatever becomes of the others: what cannot be given back is
+            # told when the account is closed.
+            with ExitStack() as books:
+                books.callback(self._news.account_closed, request.request_id)
+                books.callback(self._slots.release, request.request_id)
+                books.callback(self._scheduler.finish, request.request_id)
         finally:
             # Whatever is wrong with our books, nobody may wait for an answer that will not come.
             self._news.request_ended(request, answer)

@@ -19,6 +19,7 @@ from ferrum.engine.delivery import Outlet, PostOffice
 from ferrum.engine.delta import NOTHING
 from ferrum.engine.engine_news import EngineNews
 from ferrum.engine.engine_step import EngineStep
+from ferrum.engine.interpreter_turns import shorten_turns
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepRunner
 from ferrum.execution.executor import Executor
@@ -61,7 +62,8 @@ class StepLoop:
         self._news = EngineNews(observers, ledger, clock, scheduler.snapshot)
         self._post_office = PostOffice()
         # Reentrant: a dropped stream may cancel from the garbage collector.
-        self._work = threading.Condition()
+        lock = threading.RLock()
+        self._work = threading.Condition(lock)
         self._stall_watch = StallWatch(stall_after_s, clock, self._give_up)
         self._requests = ActiveRequests(
             scheduler=scheduler,
@@ -72,7 +74,7 @@ class StepLoop:
             clock=clock,
         )
         self._step = EngineStep(
-            lock=self._work,
+            lock=lock,
             requests=self._requests,
             scheduler=scheduler,
             speculation=speculation,
@@ -265,6 +267,7 @@ class StepLoop:
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
+            shorten_turns()
             self._thread = threading.Thread(target=self._run, name="ferrum-engine", daemon=True)
             self._thread.start()
 

@@ -46,7 +46,9 @@ from ferrum.server.wire_errors import (
     BodyTooSlow,
     HeadTooLarge,
     MalformedHttp,
+    SessionBusy,
     UnknownModel,
+    UnknownSession,
     WrongAdminKey,
 )
 
@@ -75,6 +77,8 @@ KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (HeadTooLarge, ErrorKind(431, INVALID, "request_too_large")),
     (MalformedHttp, ErrorKind(400, INVALID)),
     (UnknownModel, ErrorKind(404, INVALID, "model_not_found")),
+    (UnknownSession, ErrorKind(404, INVALID, "session_not_found")),
+    (SessionBusy, ErrorKind(409, INVALID, "session_busy")),
     (WrongAdminKey, ErrorKind(401, INVALID, "invalid_admin_key")),
     (AdministrationOff, ErrorKind(403, INVALID, "administration_off")),
     (UnknownPrefix, ErrorKind(404, INVALID, "prefix_not_found")),
