@@ -19,6 +19,7 @@ from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import start_up_lines
 from ferrum.cli.pin_options import PinSettings
+from ferrum.cli.prefill_options import PrefillSettings
 from ferrum.cli.speculation_options import speculation_line
 from ferrum.cli.streams import say
 from ferrum.core.config import EngineConfig, SchedulerConfig
@@ -61,6 +62,7 @@ class ServeSettings:
     max_running: int | None
     max_decode_stretch: float
     max_waiting: int
+    prefill: PrefillSettings
     scheduling_policy: SchedulingPolicy
     has_fair_tenants: bool
     stall_after_s: float
@@ -181,6 +183,9 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         max_running_requests=max_running,
         max_decode_stretch=settings.max_decode_stretch,
         max_waiting_requests=settings.max_waiting,
+        prefill_first_until_active=settings.prefill.prefill_first_until_active,
+        prefill_step_chunk=settings.prefill.prefill_step_chunk,
+        active_decode_prefill_chunk=settings.prefill.active_decode_prefill_chunk,
         policy=settings.scheduling_policy,
         fair_tenants=settings.has_fair_tenants,
         # Every running request needs a token of its own in each step.
