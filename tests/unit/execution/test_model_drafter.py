@@ -185,3 +185,18 @@ def test_chances_follow_what_came(desks: Desks, offset: int, expected: float) ->
     (chances,) = desk.drafter.chances([desk.wish(tokens)])
     assert chances[0] > expected if offset == 0 else chances[0] < expected
     assert chances[1] == pytest.approx(chances[0] ** 2)
+
+
+def test_a_new_request_begins_with_how_often_the_two_models_agreed_before(desks: Desks) -> None:
+    def first_chance(offset: int) -> float:
+        desk = desks()
+        for name in map(str, range(10)):
+            tokens = [1]
+            for _ in range(4):
+                desk.draft(tokens, 1, name)
+                tokens += [tokens[-1] + 1 + offset]
+            desk.drafter.leave(name)
+        return desk.drafter.chances([desk.wish([1], name="new")])[0][0]
+
+    assert first_chance(offset=0) > 0.9
+    assert first_chance(offset=1) < 0.25

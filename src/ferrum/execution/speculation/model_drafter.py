@@ -13,13 +13,15 @@ from ferrum.core.drafting import Chances, DraftWish
 from ferrum.core.errors import ResourceExhausted
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
 from ferrum.execution.executor import Executor
-from ferrum.execution.speculation.draft_track import DraftTrack
+from ferrum.execution.speculation.draft_track import FIRST_CHANCE, DraftTrack
 from ferrum.runtimes.protocol import StepAborted
 
 # Tokens that one call computes for those whose tokens the draft model has not seen yet.
 _MOST_CATCH_UP = 256
 # Weight of the newest measurement in the seconds a drafted token takes.
 _NEWEST_WEIGHT = 0.2
+# Weight of the newest guess in how often the two models agree, which is what a new request begins with.
+_PAIR_WEIGHT = 0.05
 
 
 @dataclass(slots=True)
@@ -56,6 +58,7 @@ class ModelDrafter:
         self._catch_up = min(_MOST_CATCH_UP, step_tokens)
         self._clock = clock
         self._tracks: dict[str, DraftTrack] = {}
+        self._pair_chance = FIRST_CHANCE
         self.token_s = 0.0
 
     def prepare_startup(self) -> None:
@@ -89,8 +92,9 @@ class ModelDrafter:
         self._executor.close()
 
     def _chances_of(self, wish: DraftWish) -> Chances:
-        track = self._tracks.setdefault(wish.request_id, DraftTrack())
-        track.go_on(wish.token_ids)
+        track = self._tracks.setdefault(wish.request_id, DraftTrack(self._pair_chance))
+        for is_right in track.go_on(wish.token_ids):
+            self._pair_chance += _PAIR_WEIGHT * (is_right - self._pair_chance)
         num_tokens = len(wish.token_ids)
         # The last drafted token is not computed, so it needs no place.
         most = min(wish.most, self._executor.capacity.context_length + 1 - num_tokens)
