@@ -1,4 +1,4 @@
-"""What drafting cost and what it saved, in seconds, so that finding out whether it pays stays cheap."""
+"""What drafting cost and what it saved, so that finding out whether it pays stays cheap."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ from typing import Final
 
 # Drafting may lose this share of the time that decoding takes.
 _SHARE: Final = 0.02
-# What it may lose before anything is known; and the most that is laid by, for texts on which it does not pay.
-_FIRST_S, _MOST_S = 0.25, 1.0
+# What it may lose before anything is known, and the most that is laid by, for texts on which it does not pay.
+_FIRST, _MOST = 40.0, 100.0
+# A call that the system held up says nothing of drafts: no debt is larger.
+_LEAST = -25.0
 
 
 class DraftingAccount:
-    """The balance: what drafting may still lose. In the red nothing is drafted until decoding has earned it
-    again. Mutated by Speculation only.
+    """The balance: what drafting may still lose, in steps without drafts. In the red nothing is drafted until
+    decoding has earned it again. Mutated by Speculation only.
     """
 
     def __init__(self) -> None:
-        self.balance_s = _FIRST_S
+        self.balance = _FIRST
 
     @property
     def is_open(self) -> bool:
-        return self.balance_s > 0.0
+        return self.balance > 0.0
 
-    def earn(self, decode_s: float) -> None:
-        """A step that takes so long without drafts was planned."""
-        self._add(_SHARE * decode_s)
+    def earn(self) -> None:
+        """A step was planned."""
+        self._add(_SHARE)
 
-    def spend(self, seconds: float) -> None:
-        """Drafts were made, or computed in a step."""
-        self._add(-seconds)
+    def spend(self, num_steps: float) -> None:
+        """Drafts were made, or computed in a step, which took as long as so many steps."""
+        self._add(-num_steps)
 
-    def save(self, seconds: float) -> None:
-        """Drafts were right: steps of so long are not needed."""
-        self._add(seconds)
+    def save(self, num_steps: float) -> None:
+        """Drafts were right: so many steps are not needed."""
+        self._add(num_steps)
 
-    def _add(self, seconds: float) -> None:
-        self.balance_s = min(self.balance_s + seconds, _MOST_S)
+    def _add(self, num_steps: float) -> None:
+        self.balance = max(_LEAST, min(self.balance + num_steps, _MOST))

@@ -13,6 +13,8 @@ from ferrum.scheduling.step_pace import StepPace
 
 # A draft must promise this much more than it costs: both are estimates, and rows take time in Python, too.
 _MARGIN = 1.3
+# No step of a real model is shorter; before anything was learned a prediction may be.
+_SHORTEST_STEP_S = 1e-4
 
 _log = logging.getLogger("ferrum.scheduling")
 
@@ -41,7 +43,7 @@ class Speculation:
         self._most_rows = most_rows
         self._clock = clock
         self._account = DraftingAccount()
-        self._token_s = 0.0  # of the last step, for each of its sequences, without drafts
+        self._num_sequences = 0  # of the last step
         self._has_failed = False
         self.num_tokens = num_tokens
 
@@ -51,8 +53,8 @@ class Speculation:
             return {}
         starts = [len(wish.token_ids) - 1 for wish in wishes]
         step_s = self._pace.predict_rows(starts)
-        self._token_s = step_s / len(wishes)
-        self._account.earn(step_s)
+        self._num_sequences = len(wishes)
+        self._account.earn()
         try:
             # Asked in any case: a drafter learns from what came.
             chances = self._drafter.chances(wishes)
@@ -61,17 +63,18 @@ class Speculation:
             row_s = [self._pace.predict_row(start) for start in starts]
             started = self._clock()
             drafts = self._drafter.draft(wishes, self._counts(step_s, row_s, chances))
-            self._account.spend(self._clock() - started)
+            drafting_s = self._clock() - started
         except Exception:
             self._has_failed = True
             _log.exception("drafting tokens failed; from now on there is no speculation")
             return {}
-        self._account.spend(sum(len(draft) * each for draft, each in zip(drafts, row_s, strict=True)))
+        rows_s = sum(len(draft) * each for draft, each in zip(drafts, row_s, strict=True))
+        self._account.spend((drafting_s + rows_s) / max(step_s, _SHORTEST_STEP_S))
         return {wish.request_id: draft for wish, draft in zip(wishes, drafts, strict=True) if draft}
 
     def accepted(self, num_tokens: int) -> None:
         """So many drafted tokens of the last step were right."""
-        self._account.save(num_tokens * self._token_s)
+        self._account.save(num_tokens / self._num_sequences)
 
     def leave(self, request_id: str) -> None:
         """The request stopped running."""

@@ -20,6 +20,10 @@ from ferrum.runtimes.protocol import StepAborted
 _MOST_CATCH_UP = 256
 # Weight of the newest measurement in the seconds a drafted token takes.
 _NEWEST_WEIGHT = 0.2
+# A measurement counts no further than this factor: the system may have held the step up.
+_LARGEST_FACTOR = 2.0
+# What the seconds are multiplied by when drafting does not pay: nothing would measure them again otherwise.
+_FORGETTING = 0.7
 # Weight of the newest guess in how often the two models agree, which is what a new request begins with.
 _PAIR_WEIGHT = 0.05
 
@@ -76,6 +80,7 @@ class ModelDrafter:
             num_tokens = len(draft.wish.token_ids)
             if not draft.count and not draft.track.is_paused(num_tokens):
                 draft.track.pause(num_tokens)
+                self.token_s *= _FORGETTING
         try:
             self._draft(self._caught_up(drafts))
         except StepAborted:
@@ -183,5 +188,6 @@ class ModelDrafter:
         return True
 
     def _note_seconds(self, seconds: float) -> None:
-        weight = _NEWEST_WEIGHT if self.token_s else 1.0
-        self.token_s += weight * (seconds - self.token_s)
+        if not self.token_s:
+            self.token_s = seconds
+        self.token_s += _NEWEST_WEIGHT * (min(seconds, _LARGEST_FACTOR * self.token_s) - self.token_s)
