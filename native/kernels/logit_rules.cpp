@@ -71,6 +71,19 @@ void penalize_repetitions(float* logits, int vocabulary, const TokenRules& rules
   }
 }
 
+// The sum of a value of each logit in 16 lanes by id, folded 16, 8, 4, 2, 1: the order of additions is part of the numerics.
+template <typename ValueOf>
+FERRUM_INLINE double fold_in_lanes(const float* logits, int count, const ValueOf& value_of) {
+  double lane[16] = {};
+  int i = 0;
+  for (; i + 16 <= count; i += 16)
+    for (int j = 0; j < 16; ++j) lane[j] += value_of(logits[i + j]);
+  for (int j = 0; i + j < count; ++j) lane[j] += value_of(logits[i + j]);
+  for (int width = 8; width > 0; width /= 2)
+    for (int j = 0; j < width; ++j) lane[j] += lane[j + width];
+  return lane[0];
+}
+
 }  // namespace
 
 void copy_allowed(const float* logits, int vocabulary, const uint32_t* mask, float* out) {
@@ -94,29 +107,18 @@ void adjust_logits(float* logits, int vocabulary, const TokenRules& rules, uint6
 }
 
 void cut_below_sigma(float* logits, int vocabulary, float largest, float factor) {
-  // In 16 lanes by id, folded 16, 8, 4, 2, 1: the order of additions is part of the numerics.
-  double lane[16] = {};
-  const auto fold = [&lane] {
-    for (int width = 8; width > 0; width /= 2)
-      for (int j = 0; j < width; ++j) lane[j] += lane[j + width];
-    return lane[0];
-  };
   int num_allowed = 0;
-  for (int i = 0; i < vocabulary; ++i) {
-    const bool is_allowed = logits[i] > kBanned;
-    num_allowed += is_allowed;
-    lane[i % 16] += is_allowed ? double(logits[i]) : 0.0;
-  }
-  const double mean = fold() / double(num_allowed);
-  memset(lane, 0, sizeof lane);
-  for (int i = 0; i < vocabulary; ++i) {
-    const double distance = logits[i] > kBanned ? double(logits[i]) - mean : 0.0;
-    lane[i % 16] += distance * distance;
-  }
-  const double sigma = __builtin_sqrt(fold() / double(num_allowed));
-  const double least = double(largest) - double(factor) * sigma;
-  for (int i = 0; i < vocabulary; ++i)
-    if (double(logits[i]) < least) logits[i] = kBanned;
+  const double sum = fold_in_lanes(logits, vocabulary, [&num_allowed](float logit) {
+    num_allowed += logit > kBanned;
+    return logit > kBanned ? double(logit) : 0.0;
+  });
+  const double mean = sum / double(num_allowed);
+  const double squares = fold_in_lanes(logits, vocabulary, [mean](float logit) {
+    const double distance = logit > kBanned ? double(logit) - mean : 0.0;
+    return distance * distance;
+  });
+  const double least = double(largest) - double(factor) * __builtin_sqrt(squares / double(num_allowed));
+  for (int i = 0; i < vocabulary; ++i) logits[i] = double(logits[i]) < least ? kBanned : logits[i];
 }
 
 float dynamic_temperature(const float* logits, int vocabulary, float largest, float temperature,

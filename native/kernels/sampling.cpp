@@ -1,12 +1,12 @@
 // Choosing a token from one row of logits. The arithmetic is that of sampling/reference_sampler.py, bit for bit;
 // docs/sampling.md has the order of the processors.
-#include "candidates.h"
 #include "kernel_table.h"
 #include "logit_rules.h"
 #include "natural_log.h"
 #include "philox.h"
 #include "token_weights.h"
 #include "vector.h"
+#include "weighed_row.h"
 
 namespace ferrum::FERRUM_ISA {
 namespace {
@@ -94,41 +94,58 @@ float least_weight(double total, double mu) {
 
 double surprise(double total, float weight) { return natural_log(total / double(weight)) / kNatsPerBit; }
 
-// Top-k, typical-p, top-p, XTC and mirostat, in this order, then the draw. ``total`` is what all weights add up to.
-Choice choose_candidate(const SamplingRule& rule, int vocabulary, double total, const SamplingScratch& scratch) {
-  static constexpr TokenRules no_rules{};
-  const TokenRules& rules = rule.rules != nullptr ? *rule.rules : no_rules;
-  const float* weights = scratch.weights;
-  Candidate* candidates = scratch.candidates;
-  const double share = double(rule.top_p), draw = uniform_draw(rule.seed, rule.position, DrawPurpose::token);
-  const bool is_typical = rules.typical_p < 1.0f, has_xtc = rules.xtc_probability > 0.0f;
+// Sums are multiples of 2^-32. The least one that is not below ``sum``, and the least one that is above it.
+double sum_not_below(double sum) { return __builtin_ceil(sum * 0x1p32) * 0x1p-32; }
+double sum_above(double sum) { return (__builtin_floor(sum * 0x1p32) + 1.0) * 0x1p-32; }
+
+// The least float32 that is not below it.
+float float_not_below(double bound) {
+  const float nearest = float(bound);
+  return double(nearest) < bound ? float_of(bits_of(nearest) + 1) : nearest;
+}
+
+// Typical-p, top-p, XTC and mirostat, in this order, then the draw.
+//
+// Typical-p apart, what a limit leaves is a stretch of the tokens in the order of their weights: those at which the
+// running sum is above ``begin`` and at most ``end``. So limits are found by their sums, whatever number of tokens there is.
+template <typename Tokens>
+Choice choose_from(Tokens& tokens, const SamplingRule& rule, const TokenRules& rules) {
+  if (rules.typical_p < 1.0f) tokens.keep_typical(double(rules.typical_p));
+  double begin = 0.0, end = tokens.total();
+  if (rule.top_p < 1.0f) end = tokens.reach(sum_not_below(double(rule.top_p) * end)).sum;
+  const auto end_of_those_from = [&](float least) {
+    const double sum = tokens.sum_from(least);
+    return sum < end ? sum : end;
+  };
+  if (rules.xtc_probability > 0.0f &&
+      uniform_draw(rule.seed, rule.position, DrawPurpose::top_choices) < double(rules.xtc_probability)) {
+    const double top = end_of_those_from(float_not_below(double(rules.xtc_threshold) * end));
+    if (top > 0.0) begin = top - double(weight_of(tokens.reach(top).last));
+  }
   const bool has_mirostat = rules.mirostat_tau > 0.0;
-  Run run{0, total};
-  if (rule.top_k > 0) {
-    run.count = collect_heaviest(weights, vocabulary, rule.top_k, candidates);
-    run = keep_heaviest(candidates, run.count, rule.top_k);
-  } else if (rule.top_p < 1.0f && !is_typical && !has_xtc && !has_mirostat) {
-    return {id_of(draw_from_nucleus(weights, vocabulary, total, share, draw, candidates)), rules.mirostat_mu};
-  } else {
-    run.count = collect(weights, vocabulary, kLeastWeight, candidates);
-  }
-  if (is_typical) run = keep_typical(candidates, run.count, run.sum, double(rules.typical_p) * run.sum, weights);
-  if (rule.top_p < 1.0f) run = keep_weighing(candidates, run.count, share * run.sum);
-  if (has_xtc && uniform_draw(rule.seed, rule.position, DrawPurpose::top_choices) < double(rules.xtc_probability)) {
-    run.count = drop_top_choices(candidates, run.count, double(rules.xtc_threshold) * run.sum);
-    run.sum = sum_of(candidates, run.count);
-  }
   if (has_mirostat) {
-    run.count = keep_from(candidates, run.count, least_weight(run.sum, rules.mirostat_mu));
-    run.sum = sum_of(candidates, run.count);
+    const double unsurprising = end_of_those_from(least_weight(end - begin, rules.mirostat_mu));
+    end = unsurprising > begin ? unsurprising : tokens.reach(sum_above(begin)).sum;
   }
-  const Candidate chosen = draw_by_weight(candidates, run.count, draw * run.sum);
+  const double draw = begin + sum_above(uniform_draw(rule.seed, rule.position, DrawPurpose::token) * (end - begin));
+  const Candidate chosen = tokens.reach(draw < end ? draw : end).last;
   Choice choice{id_of(chosen), rules.mirostat_mu};
   if (has_mirostat) {
-    const double error = surprise(run.sum, weight_of(chosen)) - rules.mirostat_tau;
+    const double error = surprise(end - begin, weight_of(chosen)) - rules.mirostat_tau;
     choice.mirostat_mu = rules.mirostat_mu - rules.mirostat_eta * error;
   }
   return choice;
+}
+
+// Top-k comes before them. ``total`` is what all weights add up to.
+Choice choose_candidate(const SamplingRule& rule, int vocabulary, double total, const SamplingScratch& scratch) {
+  static constexpr TokenRules no_rules{};
+  const TokenRules& rules = rule.rules != nullptr ? *rule.rules : no_rules;
+  WeighedRow row(scratch.weights, vocabulary, total, scratch.candidates);
+  if (rule.top_k <= 0) return choose_from(row, rule, rules);
+  const Run run = keep_heaviest(scratch.candidates, row.collect_heaviest(rule.top_k), rule.top_k);
+  ListedTokens listed(scratch.candidates, run, scratch.weights);
+  return choose_from(listed, rule, rules);
 }
 
 bool has_candidates(const SamplingRule& rule) {

@@ -51,22 +51,25 @@ double weigh(const float* logits, int vocabulary, float largest, float inverse, 
 
 RowEntropy entropy_of(const float* logits, int vocabulary, float largest) {
   // The entropy is ln(sum w) - sum(w ln w) / sum w. The products are rounded to multiples of 2^-32, for sums in any order.
+  constexpr int kChunk = 64;
   DoubleSums total{d_zero()};
   int64_t products = 0;
   int num_allowed = 0;
-  float chunk[kWidth], weight[kWidth], distance[kWidth];
-  for (int i = 0; i < vocabulary; i += kWidth) {
-    const float* row = logits + i;
-    if (i + kWidth > vocabulary) {
-      for (int j = 0; j < kWidth; ++j) chunk[j] = i + j < vocabulary ? row[j] : -__builtin_inff();
+  float chunk[kChunk], weight[kChunk], distance[kChunk];
+  for (int start = 0; start < vocabulary; start += kChunk) {
+    const float* row = logits + start;
+    if (start + kChunk > vocabulary) {
+      for (int j = 0; j < kChunk; ++j) chunk[j] = start + j < vocabulary ? row[j] : -__builtin_inff();
       row = chunk;
     }
-    const Vector x = v_load(row), weights = weights_of(row, v_set(largest), v_set(1.0f));
-    num_allowed += __builtin_popcount(v_mask_not_less(x, v_set(-__FLT_MAX__)));
-    total = d_add(total, weights);
-    v_store(weight, weights);
-    v_store(distance, v_min(v_sub(v_set(largest), x), v_set(1e30f)));  // infinity times weight 0 is no number
-    for (int j = 0; j < kWidth; ++j) products += int64_t(double(weight[j]) * double(distance[j]) * 0x1p32 + 0.5);
+    for (int i = 0; i < kChunk; i += kWidth) {
+      const Vector x = v_load(row + i), weights = weights_of(row + i, v_set(largest), v_set(1.0f));
+      num_allowed += __builtin_popcount(v_mask_not_less(x, v_set(-__FLT_MAX__)));
+      total = d_add(total, weights);
+      v_store(weight + i, weights);
+      v_store(distance + i, v_min(v_sub(v_set(largest), x), v_set(1e30f)));  // infinity times weight 0 is no number
+    }
+    for (int j = 0; j < kChunk; ++j) products += int64_t(double(weight[j]) * double(distance[j]) * 0x1p32 + 0.5);
   }
   const double sum = d_total(total);
   return {natural_log(sum) + double(products) * 0x1p-32 / sum, num_allowed};

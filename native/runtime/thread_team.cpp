@@ -37,13 +37,17 @@ class SameFloatingPoint {
 #endif
 };
 
-// Turns of a waiting loop, about 15 nanoseconds each. Between steps a member sleeps soon. Within one, falling asleep and
-// being woken costs more than most operations last, so it waits through them, unless members share processors.
-constexpr int kSpinsBetweenRuns = 1000;
+// Turns of a waiting loop, about 15 nanoseconds each. Falling asleep and being woken costs 45 microseconds, more than most
+// operations last and a part of a step: members wait through operations and, some 0.6 milliseconds, through what the
+// caller does between two runs, unless they share processors.
+constexpr int kSpinsBetweenRuns = 40000;
 constexpr int kSpinsAtBarrier = 20000;
 constexpr int kSpinsWhenCrowded = 200;
 
 constexpr std::chrono::microseconds kNap{50};
+
+// Of all teams of the process, which share its processors: a member that waits for its own makes room for another's.
+alignas(64) std::atomic<int> num_running_teams{0};
 
 }  // namespace
 
@@ -63,9 +67,11 @@ void ThreadTeam::nap() const {
 ThreadTeam::ThreadTeam(int num_threads)
     : num_threads_(num_threads),
       is_crowded_(unsigned(num_threads) > std::thread::hardware_concurrency()),
+      spins_between_runs_(is_crowded_ ? kSpinsWhenCrowded : kSpinsBetweenRuns),
       spins_at_barrier_(is_crowded_ ? kSpinsWhenCrowded : kSpinsAtBarrier),
       signals_(new Signal[size_t(num_threads) * kMostRounds * 2]),
-      own_(new Own[size_t(num_threads)]) {
+      own_(new Own[size_t(num_threads)]),
+      places_(num_threads, threads_) {
   threads_.reserve(size_t(num_threads - 1));
   try {
     for (int member = 1; member < num_threads; ++member) threads_.emplace_back([this, member] { work(member); });
@@ -84,19 +90,21 @@ void ThreadTeam::close() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadTeam::wait_for_change(const std::atomic<unsigned>& value, unsigned old, int spins) {
-  for (int i = 0; i < spins; ++i) {
-    if (value.load(std::memory_order_acquire) != old) return;
+void ThreadTeam::wait_for_run(unsigned last) const {
+  for (int i = 0; i < spins_between_runs_ && num_running_teams.load(std::memory_order_relaxed) == 0; ++i) {
+    if (run_number_.load(std::memory_order_acquire) != last) return;
     pause();
   }
-  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
+  while (run_number_.load(std::memory_order_acquire) == last) run_number_.wait(last, std::memory_order_acquire);
 }
 
 void ThreadTeam::run(const std::function<void(int)>& body) {
   const SameFloatingPoint state;
   body_ = &body;
+  places_.begin_run();
   working_.store(num_threads_ - 1, std::memory_order_relaxed);
   run_number_.fetch_add(1, std::memory_order_release);
+  num_running_teams.fetch_add(1, std::memory_order_release);  // after the number: our own members find it changed
   wake_all(run_number_);
   body(0);
   for (int i = 0; working_.load(std::memory_order_acquire) != 0; ++i) {
@@ -107,15 +115,17 @@ void ThreadTeam::run(const std::function<void(int)>& body) {
     const int left = working_.load(std::memory_order_acquire);
     if (left != 0) working_.wait(left, std::memory_order_acquire);
   }
+  num_running_teams.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void ThreadTeam::work(int member) {
   const SameFloatingPoint state;
   unsigned seen = 0;
   for (;;) {
-    wait_for_change(run_number_, seen, kSpinsBetweenRuns);
+    wait_for_run(seen);
     seen = run_number_.load(std::memory_order_acquire);
     if (closing_) return;
+    places_.note(member);
     (*body_)(member);
     if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) wake_all(working_);
   }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ferrum.core.errors import InvalidConfig
@@ -14,17 +14,22 @@ from ferrum.core.errors import InvalidConfig
 class Environment:
     """What the environment says, one field a variable.
 
-    home  FERRUM_HOME, the folder for models and caches; default ~/.cache/ferrum
+    home       FERRUM_HOME, the folder for models and caches; default ~/.cache/ferrum
+    admin_key  FERRUM_ADMIN_KEY, for the server's /admin routes; None = none
     """
 
     home: Path
+    admin_key: str | None = field(default=None, repr=False)
 
 
 def read_environment() -> Environment:
     """Read all variables now; an empty one counts as unset. Raises InvalidConfig without a home folder."""
     home = os.environ.get("FERRUM_HOME", "")
     try:
-        return Environment(home=Path(home or "~/.cache/ferrum").expanduser())
+        return Environment(
+            home=Path(home or "~/.cache/ferrum").expanduser(),
+            admin_key=os.environ.get("FERRUM_ADMIN_KEY") or None,
+        )
     except RuntimeError as error:
         raise InvalidConfig("FERRUM_HOME", f"{error}; set it to a folder, written in full") from None
 

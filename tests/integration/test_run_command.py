@@ -178,6 +178,17 @@ def test_options_reach_the_sampler(model: str, ferrum_here: Run) -> None:
     assert content("--temperature", "0", "--raw") != greedy
 
 
+def test_log_probabilities_are_in_the_json_lines_and_refused_where_they_would_not_show(
+    model: str, ferrum_here: Run
+) -> None:
+    command = ["run", model, "--prompt", "hello", *SHORT, "--logprobs", "2"]
+    ended = ferrum_here(*command, "--output-format", "jsonl")
+    answer = json.loads(ended.stdout.splitlines()[-2])
+    assert len(answer["logprobs"]["content"]) == answer["completion_tokens"]
+    assert all(len(each["top_logprobs"]) == 2 for each in answer["logprobs"]["content"])
+    assert "--output-format jsonl" in one_line_error(ferrum_here(*command))
+
+
 def test_base_model_is_refused_for_chat_in_a_line_that_says_what_to_do(home: Path, ferrum_here: Run) -> None:
     base = str(write_tiny_chat_model(home / "base.gguf", template=None))
     line = one_line_error(ferrum_here("run", base, "--prompt", "hello"))

@@ -44,3 +44,13 @@ def test_a_child_process_has_our_variables_and_its_own(monkeypatch: pytest.Monke
     monkeypatch.setenv("POOL", "8")
     variables = child_environment({"POOL": "2"})
     assert (variables["OURS"], variables["POOL"]) == ("1", "2")
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", None), ("a secret", "a secret")])
+def test_an_empty_admin_key_is_none_and_a_key_is_never_shown(
+    monkeypatch: pytest.MonkeyPatch, value: str, expected: str | None
+) -> None:
+    monkeypatch.setenv("FERRUM_ADMIN_KEY", value)
+    environment = read_environment()
+    assert environment.admin_key == expected
+    assert "a secret" not in repr(environment)

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from ferrum.core.errors import UnusableSavedPrefix
+from ferrum.core.errors import PrefixNotSaved, UnusableSavedPrefix
 
 _MAGIC: Final = b"ferrum-kv 1\n"
 _MOST_HEADER_BYTES: Final = 4096
@@ -29,17 +29,34 @@ _TOKEN_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SavedPrefixHeader:
-    """``identity`` of the model and ``layout_id`` of its blocks must be those of whoever restores it."""
+    """``identity`` of the model and ``layout_id`` of its blocks must be those of whoever restores it.
+
+    ``is_salted``: it was kept apart from others' prompts, and must not be shared with all when it comes back.
+    """
 
     identity: str
     layout_id: str
     block_tokens: int
     block_bytes: int
     num_blocks: int
+    is_salted: bool = False
 
     @property
     def num_tokens(self) -> int:
         return self.num_blocks * self.block_tokens
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of keys and values."""
+        return self.num_blocks * self.block_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """How long the file is that begins with it."""
+        return _file_bytes(self, len(self.written()))
+
+    def written(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
 
 
 def write_saved_prefix(
@@ -47,7 +64,7 @@ def write_saved_prefix(
 ) -> None:
     """Readable by the owner alone, as it holds what somebody wrote; it appears whole or not at all.
 
-    Raises UnusableSavedPrefix when the file cannot be written.
+    Raises PrefixNotSaved.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -58,9 +75,15 @@ def write_saved_prefix(
             os.fsync(descriptor)
         temporary.replace(path)
     except OSError as error:
-        raise UnusableSavedPrefix(str(path), f"cannot be written: {error.strerror}") from None
+        raise PrefixNotSaved(str(path), f"cannot be written: {error.strerror}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _file_bytes(header: SavedPrefixHeader, header_bytes: int) -> int:
+    """``header_bytes``: how long the header is as it stands in the file."""
+    content = header.num_tokens * _TOKEN_BYTES + header.kv_bytes
+    return len(_MAGIC) + 8 + header_bytes + content + _DIGEST_BYTES
 
 
 def _write(
@@ -68,7 +91,7 @@ def _write(
 ) -> None:
     assert len(token_ids) == header.num_tokens
     digest = hashlib.sha256()
-    written = json.dumps(asdict(header)).encode()
+    written = header.written()
     ids = struct.pack(f"<{len(token_ids)}i", *token_ids)
     for part in (_MAGIC, struct.pack("<Q", len(written)), written, ids):
         file.write(part)
@@ -126,8 +149,7 @@ class SavedPrefixReader:
             raise self._unusable(f"has a header of {length} bytes; at most {_MOST_HEADER_BYTES} are possible")
         header = self._parsed(self._read(length))
         size = os.fstat(self._file.fileno()).st_size
-        expected = len(_MAGIC) + 8 + length + header.num_tokens * _TOKEN_BYTES
-        expected += header.num_blocks * header.block_bytes + _DIGEST_BYTES
+        expected = _file_bytes(header, length)
         if size != expected:
             raise self._unusable(f"has {size} bytes and should have {expected}; it is cut off or damaged")
         return header
@@ -139,8 +161,9 @@ class SavedPrefixReader:
         except (ValueError, TypeError):
             raise self._unusable("has a header that cannot be read; it is damaged") from None
         counts = (header.block_tokens, header.block_bytes, header.num_blocks)
-        if not all(type(count) is int and count > 0 for count in counts):
-            raise self._unusable("has a header with impossible sizes; it is damaged")
+        is_possible = all(type(count) is int and count > 0 for count in counts)
+        if not is_possible or type(header.is_salted) is not bool:
+            raise self._unusable("has a header with impossible values; it is damaged")
         return header
 
     def _read(self, count: int) -> bytes:

@@ -94,12 +94,17 @@ class JsonlOutput:
 def _summary(result: InferenceResult | None) -> dict[str, object]:
     if result is None:
         return {"finish_reason": "cancelled"}
-    return {
+    summary: dict[str, object] = {
         "finish_reason": result.finish_reason.value,
         "prompt_tokens": result.usage.prompt_tokens,
         "completion_tokens": result.usage.completion_tokens,
         "seed": result.seed,
     }
+    if result.logprobs is not None:
+        from ferrum.server.logprob_objects import chat_logprobs
+
+        summary["logprobs"] = chat_logprobs(result.logprobs)
+    return summary
 
 
 def make_output(kind: OutputFormat, stdout: TextIO) -> AnswerOutput:

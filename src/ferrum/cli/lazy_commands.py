@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from ferrum.cli.grouped_help import GroupedCommand
+
 
 @dataclass(frozen=True, slots=True)
 class CommandSource:
@@ -45,7 +47,7 @@ class LazyCommands(TyperGroup):
             command = typer.main.get_command(found)
         else:
             single = typer.Typer(add_completion=False, rich_markup_mode=None)
-            single.command(cmd_name)(found)
+            single.command(cmd_name, cls=GroupedCommand)(found)
             command = typer.main.get_command(single)
         command.name = cmd_name
         return command

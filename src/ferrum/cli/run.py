@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from ferrum.cli.model_options import (
     read_size,
     read_template,
 )
+from ferrum.cli.sampling_options import takes_sampling_options
 from ferrum.cli.speculation_options import (
     DraftOption,
     DraftTokensOption,
@@ -30,12 +32,15 @@ from ferrum.cli.speculation_options import (
     speculation_config,
 )
 from ferrum.cli.streams import argument_text
+from ferrum.core.errors import InvalidConfig
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.token_policy_level import TokenPolicyLevel
 
 
+@takes_sampling_options
 def run(
+    sampling: SamplingParams,
     model: ModelArgument,
     prompt: Annotated[
         str | None,
@@ -43,43 +48,6 @@ def run(
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="No chat template: continue the text as it is.")] = False,
     system: Annotated[str | None, typer.Option("--system", help="System message of the chat.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Most tokens of an answer.")] = None,
-    temperature: Annotated[
-        float, typer.Option("--temperature", help="0 = always the likeliest token.")
-    ] = 1.0,
-    top_p: Annotated[
-        float, typer.Option("--top-p", help="Likeliest tokens that reach this probability.")
-    ] = 1.0,
-    top_k: Annotated[int, typer.Option("--top-k", help="The k likeliest tokens; 0 = all.")] = 0,
-    min_p: Annotated[float, typer.Option("--min-p", help="Least share of the likeliest token.")] = 0.0,
-    typical_p: Annotated[
-        float, typer.Option("--typical-p", help="Most typical tokens that reach this probability.")
-    ] = 1.0,
-    repeat_penalty: Annotated[
-        float,
-        typer.Option(
-            "--repeat-penalty", "--repetition-penalty", help="Against tokens of prompt and answer; 1 = none."
-        ),
-    ] = 1.0,
-    repeat_last_n: Annotated[
-        int | None, typer.Option("--repeat-last-n", help="Tokens that penalties look back over; -1 = all.")
-    ] = None,
-    presence_penalty: Annotated[
-        float, typer.Option("--presence-penalty", help="Against tokens the answer has already.")
-    ] = 0.0,
-    frequency_penalty: Annotated[
-        float, typer.Option("--frequency-penalty", help="Against them for each time it has them.")
-    ] = 0.0,
-    dry_multiplier: Annotated[
-        float, typer.Option("--dry-multiplier", help="Against going on with a repetition; 0 = none.")
-    ] = 0.0,
-    mirostat: Annotated[
-        int, typer.Option("--mirostat", help="2 = steer to a surprise of 5 bits; 0 = none.")
-    ] = 0,
-    seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same answer.")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option("--stop", help="Text that ends an answer; repeat it.")
-    ] = None,
     json_schema: Annotated[
         Path | None,
         typer.Option("--json-schema", help="File with a JSON Schema; an answer is a value of it."),
@@ -103,23 +71,9 @@ def run(
     draft_tokens: DraftTokensOption = None,
 ) -> None:
     """Chat with MODEL. With --prompt, or text on stdin: answer once and exit. Only answers go to stdout."""
-    sampling = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        repetition_penalty=repeat_penalty,
-        repeat_last_n=None if repeat_last_n == -1 else repeat_last_n,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        dry_multiplier=dry_multiplier,
-        mirostat=mirostat,
-        seed=seed,
-        stop=tuple(map(argument_text, stop or ())),
-        constraint=read_constraint(json_schema, grammar),
-    )
+    if sampling.logprobs is not None and output_format is not OutputFormat.JSONL:
+        raise InvalidConfig("--logprobs", "are shown with --output-format jsonl alone")
+    sampling = replace(sampling, constraint=read_constraint(json_schema, grammar))
     with lasting_objects():
         from ferrum.cli.run_session import RunSettings, run_session
 

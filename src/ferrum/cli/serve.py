@@ -31,6 +31,13 @@ from ferrum.cli.model_options import (
     read_size,
     read_template,
 )
+from ferrum.cli.pin_options import (
+    AdminKeyOption,
+    PinDirOption,
+    PinDirSizeOption,
+    RestorePinsOption,
+    pin_settings,
+)
 from ferrum.cli.speculation_options import (
     DraftOption,
     DraftTokensOption,
@@ -47,6 +54,7 @@ from ferrum.core.evidence_config import (
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.token_policy_level import TokenPolicyLevel
+from ferrum.environment import read_environment
 
 
 def serve(
@@ -109,6 +117,10 @@ def serve(
     token_policy: TokenPolicyOption = TokenPolicyLevel.VOCABULARY,
     memory: MemoryOption = None,
     prefix_cache: PrefixCacheOption = True,
+    admin_key_file: AdminKeyOption = None,
+    pin_dir: PinDirOption = None,
+    pin_dir_size: PinDirSizeOption = None,
+    restore_pins: RestorePinsOption = False,
     speculate: SpeculateOption = None,
     draft: DraftOption = None,
     draft_tokens: DraftTokensOption = None,
@@ -158,6 +170,14 @@ def serve(
             speculation=speculation_config(speculate, draft, draft_tokens),
             has_prefix_cache=prefix_cache,
             explains_cache=debug_prefix_cache,
+            pins=pin_settings(
+                admin_key_file,
+                read_environment().admin_key,
+                pin_dir,
+                pin_dir_size,
+                restores=restore_pins,
+                has_prefix_cache=prefix_cache,
+            ),
             evidence=evidence_config(
                 Entrypoint.SERVE,
                 profile_jsonl,

@@ -12,11 +12,13 @@ from pathlib import Path
 from ferrum.assembly.memory_fit import ExplicitSizes
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
+from ferrum.cache.saved_prefix_folder import SavedPrefixFolder
 from ferrum.cli.exit_on_stall import ExitOnStall
 from ferrum.cli.json_output import require_writable
 from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import start_up_lines
+from ferrum.cli.pin_options import PinSettings
 from ferrum.cli.speculation_options import speculation_line
 from ferrum.cli.streams import say
 from ferrum.core.config import EngineConfig, SchedulerConfig
@@ -26,6 +28,9 @@ from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.speculation_config import SpeculationConfig
 from ferrum.core.token_policy_level import TokenPolicyLevel
+from ferrum.engine.saved_pins import SavedPins
+from ferrum.server.admin_key import AdminKey
+from ferrum.server.administration import Administration
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.listening_socket import bind_socket, socket_url
@@ -67,6 +72,7 @@ class ServeSettings:
     speculation: SpeculationConfig
     has_prefix_cache: bool
     explains_cache: bool
+    pins: PinSettings
     evidence: EvidenceConfig
 
 
@@ -83,6 +89,10 @@ def serve_session(settings: ServeSettings) -> None:
     )
     load_options = _load_options(settings)
     _require_places(settings.evidence)
+    pins = settings.pins
+    # Before the model is loaded, as they may be refused.
+    admin_key = None if pins.admin_key is None else AdminKey(pins.admin_key)
+    folder = None if pins.folder is None else SavedPrefixFolder(pins.folder, pins.most_bytes)
     with bind_socket(settings.host, settings.port) as bound:
         say(f"loading {settings.model}")
         started_at = time.monotonic()
@@ -101,7 +111,15 @@ def serve_session(settings: ServeSettings) -> None:
                 say(line)
             names = settings.names or (running.model.name,)
             models = ServedModels(names, int(time.time()), running.engine.context_length)
-            context = ServerContext(running.engine, models, ServerLifecycle(), options)
+            saved = None if folder is None else SavedPins(running.engine.pins, folder)
+            if saved is not None and pins.restores:
+                _restore(saved)
+            administration = None
+            if admin_key is not None:
+                administration = Administration(admin_key, running.engine.pins, saved)
+            context = ServerContext(
+                running.engine, models, ServerLifecycle(), options, administration=administration
+            )
             url = socket_url(bound)
             HttpServer(context).run(bound, lambda: say(f"serving {', '.join(names)} at {url}/v1"))
         finally:
@@ -110,6 +128,15 @@ def serve_session(settings: ServeSettings) -> None:
         if running.engine.death_reason is not None:
             raise InternalError(running.engine.death_reason)
     say("ended")
+
+
+def _restore(saved: SavedPins) -> None:
+    """Says what came back and what did not; a file that cannot be used keeps nobody from serving."""
+    pinned, refused = saved.restore_all()
+    num_tokens = sum(len(pin.token_ids) for pin in pinned)
+    say(f"restored {len(pinned)} pinned prefixes, {num_tokens} tokens")
+    for name, error in refused:
+        say(f"not restored: {name}: {error}")
 
 
 def _require_places(evidence: EvidenceConfig) -> None:

@@ -3,6 +3,7 @@
 FerrumError
 ├── InvalidConfig              a configuration value or combination that cannot work
 ├── UnknownComponent           a name that no registry table holds
+│   └── UnknownPrefix          no pinned or saved prefix has that name
 ├── ModelError                 the model or its files
 │   ├── ModelNotFound          nothing answers to that model argument
 │   ├── DownloadFailed         a source could not be fetched, or came back wrong
@@ -16,12 +17,14 @@ FerrumError
 │   ├── ChatTemplateError      no template, or the template refused the messages
 │   ├── InvalidConstraint      a constraint on the answer that is wrong, or cannot be enforced
 │   ├── ConstraintTooComplex   a constraint that takes more time or memory than one request may
-│   └── DuplicateRequest       the id is active already
+│   ├── DuplicateRequest       the id is active already
+│   └── PrefixPinnedAlready    the name of a pinned prefix is taken
 ├── BrokenConstraint           an answer that ended and is not what the constraint says
 ├── QueueFull                  bounded waiting queue; try later
 ├── DeadlineExceeded           the time a request gave itself passed before its first token
 ├── ResourceExhausted          a finite resource (KV blocks, slots, memory) ran out
-├── UnusableSavedPrefix        a file of a saved prefix that cannot be written, read or used here
+├── UnusableSavedPrefix        a file of a saved prefix that cannot be read or used here
+│   └── PrefixNotSaved         it cannot be written
 ├── UnusableBundle             a replay bundle that is damaged, or belongs to another model
 ├── EngineClosed               submitted while the engine is shutting down
 ├── EngineStalled              there is work and the engine makes no step
@@ -58,6 +61,10 @@ class UnknownComponent(FerrumError):
         self.name = name
         self.known = tuple(sorted(known))
         super().__init__(f"no {kind} named {name!r}; there are: {', '.join(self.known) or 'none'}")
+
+
+class UnknownPrefix(UnknownComponent):
+    """No prefix that is ``kind`` ("pinned prefix", "saved prefix") has this name."""
 
 
 class ModelError(FerrumError):
@@ -193,6 +200,14 @@ class DuplicateRequest(InvalidRequest):
         self.request_id = request_id
 
 
+class PrefixPinnedAlready(InvalidRequest):
+    """A prefix is pinned under this ``name``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is pinned already; unpin it first", param="name")
+        self.name = name
+
+
 class BrokenConstraint(FerrumError):
     """The answer of ``request_id`` ended and is not what its constraint says; ``problem`` is the reason."""
 
@@ -239,12 +254,16 @@ class ResourceExhausted(FerrumError):
 
 
 class UnusableSavedPrefix(FerrumError):
-    """The file at ``path`` cannot be written, is damaged, or was saved by another model."""
+    """The file at ``path`` cannot be read, is damaged, or was saved by another model."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
+
+
+class PrefixNotSaved(UnusableSavedPrefix):
+    """The file at ``path`` cannot be written."""
 
 
 class UnusableBundle(FerrumError):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
@@ -25,8 +24,7 @@ class TokenDecoder(Protocol):
     def flush(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class OutputUpdate:
+class OutputUpdate(NamedTuple):
     """What one token added: text that may be shown now, and why the answer ends if it does.
 
     ``stop_reason``: the caller's stop string or stop token that ended it.

@@ -51,6 +51,10 @@ class PrefixPins:
     def pins(self) -> tuple[PinnedPrefix, ...]:
         return self._steps.with_pins(lambda pins: pins.pins)
 
+    def get(self, name: str) -> PinnedPrefix:
+        """Raises UnknownPrefix."""
+        return self._steps.with_pins(lambda pins: pins.get(name))
+
     def pin(self, name: str, prompt: Prompt, cache_salt: str | None = None) -> PinnedPrefix:
         """Computes what of the prompt is not there yet, and pins its whole blocks.
 
@@ -77,7 +81,7 @@ class PrefixPins:
             raise ResourceExhausted("KV blocks", num_blocks, 0, "pin it when fewer requests run")
 
     def unpin(self, name: str) -> None:
-        """From now on it may be forgotten like all else. Raises UnknownComponent."""
+        """From now on it may be forgotten like all else. Raises UnknownPrefix."""
         with self._turn:
             self._steps.with_pins(lambda pins: pins.unpin(name))
 
@@ -87,29 +91,38 @@ class PrefixPins:
             self._is_closed = True
             self._steps.with_pins(lambda pins: pins.unpin_all())
 
+    def num_bytes(self, pin: PinnedPrefix) -> int:
+        """Bytes of the keys and values of a pinned prefix."""
+        return self._header(self._required_cache(), pin).kv_bytes
+
+    def file_bytes(self, name: str) -> int:
+        """How long the file of a pinned prefix will be. Raises UnknownPrefix."""
+        return self._header(self._required_cache(), self.get(name)).file_bytes
+
     def save(self, name: str, path: Path | str) -> None:
-        """Writes a pinned prefix to a file. Raises UnknownComponent or UnusableSavedPrefix."""
+        """Writes a pinned prefix to a file. Raises UnknownPrefix or PrefixNotSaved."""
         cache = self._required_cache()
         with self._turn:
             self._require_open()
             pin, blocks = self._steps.with_pins(lambda pins: (pins.get(name), pins.blocks(name)))
-            store = cache.store
-            header = SavedPrefixHeader(
-                cache.identity, store.layout_id, cache.block_tokens, store.block_bytes, len(blocks)
-            )
+            header = self._header(cache, pin)
+            assert header.num_blocks == len(blocks)
             # Nobody writes to whole blocks, so they are read while steps go on.
-            write_saved_prefix(Path(path), header, pin.token_ids, map(store.read_block, blocks))
+            write_saved_prefix(Path(path), header, pin.token_ids, map(cache.store.read_block, blocks))
 
     def restore(self, name: str, path: Path | str, cache_salt: str | None = None) -> PinnedPrefix:
         """Pins a prefix that was saved, of this very model; nothing of it is computed.
 
-        Others find it only when all of the file was read and is as it was written. Raises InvalidRequest,
-        ResourceExhausted or UnusableSavedPrefix.
+        Others find it only when all of the file was read and is as it was written. What was pinned with a
+        salt needs one again. Raises InvalidRequest (PrefixPinnedAlready), ResourceExhausted or
+        UnusableSavedPrefix.
         """
         cache = self._required_cache()
         with SavedPrefixReader(Path(path)) as saved, self._turn:
             self._require_open()
             self._require_ours(cache, saved, Path(path))
+            if saved.header.is_salted and cache_salt is None:
+                raise InvalidRequest("is needed: the prefix was not shared with all", "cache_salt")
             pin = PinnedPrefix(name, saved.token_ids, PrefixScope(salt=cache_salt))
             missing = self._steps.with_pins(lambda pins: pins.pin(pin, self._inputs.capacity))
             num_present = saved.header.num_blocks - len(missing)
@@ -127,6 +140,13 @@ class PrefixPins:
         if self._prefixes is None:
             raise InvalidConfig("prefix_cache", "is off, or this executor has none; nothing can be pinned")
         return self._prefixes
+
+    def _header(self, cache: PrefixCache, pin: PinnedPrefix) -> SavedPrefixHeader:
+        store, num_blocks = cache.store, len(pin.token_ids) // cache.block_tokens
+        is_salted = pin.scope.salt is not None
+        return SavedPrefixHeader(
+            cache.identity, store.layout_id, cache.block_tokens, store.block_bytes, num_blocks, is_salted
+        )
 
     def _require_open(self) -> None:
         if self._is_closed:

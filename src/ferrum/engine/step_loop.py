@@ -19,6 +19,7 @@ from ferrum.engine.delivery import Outlet, PostOffice
 from ferrum.engine.delta import NOTHING
 from ferrum.engine.engine_news import EngineNews
 from ferrum.engine.engine_step import EngineStep
+from ferrum.engine.interpreter_turns import shorten_turns
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepRunner
 from ferrum.execution.executor import Executor
@@ -149,8 +150,11 @@ class StepLoop:
             return self._scheduler.snapshot()
 
     def with_pins(self, act: Callable[[PinnedPrefixes], _Answer]) -> _Answer:
-        """What ``act`` says of, or does to, the pinned prefixes between two steps' planning."""
-        with self._work:
+        """What ``act`` says of, or does to, the pinned prefixes between two steps' planning.
+
+        Raises EngineStalled.
+        """
+        with self._locked():
             return act(self._scheduler.pins)
 
     def cancel(self, request: ActiveRequest) -> None:
@@ -264,6 +268,7 @@ class StepLoop:
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
+            shorten_turns()
             self._thread = threading.Thread(target=self._run, name="ferrum-engine", daemon=True)
             self._thread.start()
 

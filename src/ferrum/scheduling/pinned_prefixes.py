@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 from ferrum.cache.cache_manager import CacheManager
 from ferrum.cache.prefix_scope import PrefixScope
-from ferrum.core.errors import InvalidRequest, ResourceExhausted, UnknownComponent
+from ferrum.core.errors import PrefixPinnedAlready, ResourceExhausted, UnknownPrefix
 from ferrum.scheduling.block_promises import BlockPromises
+
+# Pins of the same blocks take no more of them, but each takes memory of its own.
+_MOST_PINS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,17 @@ class PinnedPrefixes:
         return len(self._blocks())
 
     def get(self, name: str) -> PinnedPrefix:
-        """Raises UnknownComponent."""
+        """Raises UnknownPrefix."""
         if name not in self._pins:
-            raise UnknownComponent("pinned prefix", name, self._pins)
+            raise UnknownPrefix("pinned prefix", name, self._pins)
         return self._pins[name]
 
     def require_new(self, name: str) -> None:
-        """Raises InvalidRequest for a name that is taken."""
+        """Raises PrefixPinnedAlready, or ResourceExhausted when there are too many."""
         if name in self._pins:
-            raise InvalidRequest(f"{name!r} is pinned already; unpin it first", "name")
+            raise PrefixPinnedAlready(name)
+        if len(self._pins) >= _MOST_PINS:
+            raise ResourceExhausted("pinned prefixes", len(self._pins) + 1, _MOST_PINS, "unpin one")
 
     def num_cached(self, scope: PrefixScope, token_ids: Sequence[int]) -> int:
         """How many of the tokens lie in whole blocks that are there."""
@@ -60,7 +65,8 @@ class PinnedPrefixes:
     def pin(self, pin: PinnedPrefix, room_tokens: int) -> tuple[int, ...]:
         """Holds blocks for all of the prefix; the answer is the blocks that have no content yet, its last.
 
-        ``room_tokens``: the longest request. Raises InvalidRequest or, changing nothing, ResourceExhausted.
+        ``room_tokens``: the longest request. Changing nothing, it raises PrefixPinnedAlready or
+        ResourceExhausted.
         """
         self.require_new(pin.name)
         match = self._cache.find_blocks(pin.scope, pin.token_ids)
@@ -89,7 +95,7 @@ class PinnedPrefixes:
         return self._cache.block_table(self.get(name).owner)
 
     def unpin(self, name: str) -> None:
-        """The blocks stay findable as long as there is room. Raises UnknownComponent."""
+        """The blocks stay findable as long as there is room. Raises UnknownPrefix."""
         pin = self.get(name)
         del self._pins[name]
         self._promises.withdraw(pin.owner)

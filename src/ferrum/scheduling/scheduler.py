@@ -229,11 +229,15 @@ class ContinuousBatchScheduler:
         for sequence in tuple(self._running):
             # An older request of this loop may have preempted this one.
             if sequence.is_decoding and self._make_room(sequence):
-                num_own = 1 + spare.take(sequence.num_remaining_tokens - 1)
-                if num_own < sequence.num_remaining_tokens:
+                num_own = num_remaining = sequence.num_remaining_tokens
+                if num_remaining > 1:
+                    num_own = 1 + spare.take(num_remaining - 1)
+                if num_own < num_remaining:
                     part = self._part(sequence, num_own)
                 else:
-                    drafted = self._fit(sequence, drafts.get(sequence.request_id, ()), spare)
+                    drafted = drafts.get(sequence.request_id, ())
+                    if drafted:
+                        drafted = self._fit(sequence, drafted, spare)
                     num_tokens = sequence.num_computed_tokens + num_own + len(drafted)
                     part = sequence.decode_part(drafted, self._cache.grow(sequence.request_id, num_tokens))
                 budget.take(len(part.token_ids))
@@ -342,6 +346,8 @@ class ContinuousBatchScheduler:
         return CacheUse(match.num_tokens, explanation)
 
     def _prefill_parts(self, budget: TokenBudget, decodes: list[SequencePart]) -> list[SequencePart]:
+        if len(decodes) == len(self._running):
+            return []
         prefilling = [sequence for sequence in self._running if not sequence.is_decoding]
         if not prefilling:
             return []

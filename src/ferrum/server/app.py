@@ -12,6 +12,7 @@ from ferrum.server.error_responses import answer_http_exception
 from ferrum.server.health import health_routes
 from ferrum.server.metrics_route import metrics_routes
 from ferrum.server.models import models_routes
+from ferrum.server.pins import pins_routes
 from ferrum.server.server_context import ServerContext
 
 
@@ -23,6 +24,7 @@ def create_app(context: ServerContext) -> Starlette:
         *models_routes(context),
         *health_routes(context),
         *metrics_routes(context),
+        *pins_routes(context),
     ]
     app = Starlette(routes=routes)
     app.add_exception_handler(HTTPException, answer_http_exception)

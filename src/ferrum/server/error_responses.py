@@ -32,11 +32,15 @@ from ferrum.core.errors import (
     InvalidConstraint,
     InvalidRequest,
     MalformedAnswer,
+    PrefixNotSaved,
+    PrefixPinnedAlready,
     QueueFull,
     RequestCancelled,
     ResourceExhausted,
+    UnknownPrefix,
+    UnusableSavedPrefix,
 )
-from ferrum.server.wire_errors import BodyTooLarge, UnknownModel
+from ferrum.server.wire_errors import AdministrationOff, BodyTooLarge, UnknownModel, WrongAdminKey
 
 log = logging.getLogger("ferrum.server")
 
@@ -60,6 +64,12 @@ UNAVAILABLE = "service_unavailable_error"
 KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (BodyTooLarge, ErrorKind(413, INVALID, "request_too_large")),
     (UnknownModel, ErrorKind(404, INVALID, "model_not_found")),
+    (WrongAdminKey, ErrorKind(401, INVALID, "invalid_admin_key")),
+    (AdministrationOff, ErrorKind(403, INVALID, "administration_off")),
+    (UnknownPrefix, ErrorKind(404, INVALID, "prefix_not_found")),
+    (PrefixPinnedAlready, ErrorKind(409, INVALID, "prefix_pinned_already")),
+    (PrefixNotSaved, ErrorKind(507, UNAVAILABLE, "prefix_not_saved")),
+    (UnusableSavedPrefix, ErrorKind(409, INVALID, "unusable_saved_prefix")),
     (ContextLengthExceeded, ErrorKind(400, INVALID, "context_length_exceeded")),
     (ChatTemplateError, ErrorKind(400, INVALID, "chat_template_error")),
     (DuplicateRequest, ErrorKind(409, INVALID, "duplicate_request")),
@@ -110,6 +120,8 @@ def error_response(error: BaseException, wire_names: Mapping[str, str] | None = 
     if isinstance(error, DeadlineExceeded):
         # OpenAI's clients would send it again at once, to a server that is behind already.
         headers["X-Should-Retry"] = "false"
+    if isinstance(error, WrongAdminKey):
+        headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, EngineClosed | EngineStalled | BodyTooLarge):
         headers["Connection"] = "close"
     status = error_kind(error).status

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ferrum.core.sampling_params import SamplingParams
+from ferrum.server.administration import Administration
 from ferrum.server.engine_door import EngineDoor
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.served_models import ServedModels
@@ -14,7 +15,9 @@ from ferrum.server.unknown_fields import UnknownFieldLog
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """``sampling_defaults`` stand in for the fields a request leaves out."""
+    """``sampling_defaults`` stand in for the fields a request leaves out. ``administration``: None where no
+    admin key was given.
+    """
 
     engine: EngineDoor
     models: ServedModels
@@ -22,3 +25,4 @@ class ServerContext:
     options: ServerOptions = field(default_factory=ServerOptions)
     sampling_defaults: SamplingParams = field(default_factory=SamplingParams)
     unknown_fields: UnknownFieldLog = field(default_factory=UnknownFieldLog)
+    administration: Administration | None = None

@@ -19,6 +19,17 @@ class BodyTooLarge(FerrumError):
         self.limit_bytes = limit_bytes
 
 
+class AdministrationOff(FerrumError):
+    """This server was not started with what the request needs; the text says with what."""
+
+
+class WrongAdminKey(FerrumError):
+    """The request does not bring the admin key."""
+
+    def __init__(self) -> None:
+        super().__init__("the admin key is missing or wrong; send it as Authorization: Bearer KEY")
+
+
 class UnknownModel(FerrumError):
     """The request names a model that is not served; ``known`` lists what is."""
 

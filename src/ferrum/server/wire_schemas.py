@@ -115,15 +115,21 @@ class CompletionBody(GenerationBody):
 
 
 Body = TypeVar("Body", bound=GenerationBody)
+Model = TypeVar("Model", bound=BaseModel)
 
 
-def parse_body(body_type: type[Body], content: dict[str, Any]) -> Body:
-    """``content`` as ``body_type``. Raises InvalidRequest that names the first wrong field."""
+def validated(model: type[Model], content: dict[str, Any]) -> Model:
+    """``content`` as ``model``. Raises InvalidRequest that names the first wrong field."""
     try:
-        body = body_type.model_validate(content)
+        return model.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         raise InvalidRequest(_problem(first["type"], first["msg"]), param=_path(first["loc"])) from None
+
+
+def parse_body(body_type: type[Body], content: dict[str, Any]) -> Body:
+    """A request to generate. Raises InvalidRequest that names the first wrong field."""
+    body = validated(body_type, content)
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("is allowed only together with stream=true", param="stream_options")
     return body
@@ -132,6 +138,8 @@ def parse_body(body_type: type[Body], content: dict[str, Any]) -> Body:
 def _problem(kind: str, message: str) -> str:
     if kind == "missing":
         return "is required"
+    if kind == "extra_forbidden":
+        return "is no field of this request"
     return message[:1].lower() + message[1:]
 
 

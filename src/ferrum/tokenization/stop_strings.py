@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class MatchResult:
+class MatchResult(NamedTuple):
     """``emit`` is text that is safe to show; with ``stop`` it ends where that stop string begins."""
 
     emit: str

@@ -105,6 +105,8 @@ async def test_a_salted_prefix_is_found_under_its_salt_alone(tmp_path: Path) -> 
         await asyncio.to_thread(pins.pin, "mine", TextPrompt(RULES), "salt")
         assert (await workshop.engine.infer(ask("a", RULES + "!"))).usage.cached_tokens == 0
         await asyncio.to_thread(pins.save, "mine", path)
+        with pytest.raises(InvalidRequest, match="cache_salt: is needed"):
+            await asyncio.to_thread(pins.restore, "other", path)
         await asyncio.to_thread(pins.restore, "other", path, "other salt")
         assert workshop.engine.status().prefix_cache.pinned_blocks == 2 * len(RULES) // 4
 

@@ -14,7 +14,7 @@ from ferrum import _native
 from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.core.step import SamplingInstruction
 from ferrum.core.token_rules import RuleSettings, TokenMask, TokenRules
-from ferrum.execution.batch_builder import build_sampling_batch
+from ferrum.execution.sampling_columns import build_sampling_batch
 from ferrum.sampling.reference_sampler import Choice, allowed_tokens, choose, choose_with_state
 
 KERNEL_SETS = _native.kernel_sets()
@@ -255,6 +255,43 @@ def test_flat_and_steep_rows_of_a_large_vocabulary_are_cut_alike(
     for seed in range(6):
         instruction = SamplingInstruction(1.0, top_k, top_p, 0.0, seed, 9)
         assert native_choice(kernel_set, logits, instruction).token_id == choose(logits, instruction)
+
+
+LARGE_ROWS = {
+    "one value": np.zeros(50_001, np.float32),
+    "two values": np.where(np.arange(50_001) % 3 == 0, 1.0, 0.25).astype(np.float32),
+    "steps of an eighth": np.round(np.random.default_rng(6).normal(0, 1, 50_001) * 8).astype(np.float32) / 8,
+    "nearly one value": np.random.default_rng(7).normal(0, 1e-6, 50_001).astype(np.float32),
+    "flat": np.random.default_rng(8).normal(0, 1, 50_001).astype(np.float32),
+    "steep": (-1.5 * np.log(np.random.default_rng(9).permutation(50_001) + 1)).astype(np.float32),
+}
+LIMITS = {
+    "top-p": (1.0, RuleSettings()),
+    "typical-p": (1.0, RuleSettings(typical_p=0.9)),
+    "narrow typical-p": (1.0, RuleSettings(typical_p=0.01)),
+    "typical-p and top-p": (0.7, RuleSettings(typical_p=0.8)),
+    "XTC": (1.0, RuleSettings(xtc_probability=1.0, xtc_threshold=0.00002)),
+    "top-p and XTC": (0.9, RuleSettings(xtc_probability=1.0, xtc_threshold=0.001)),
+    "mirostat": (1.0, RuleSettings(mirostat_tau=5.0)),
+    "all": (
+        0.8,
+        RuleSettings(typical_p=0.9, xtc_probability=1.0, xtc_threshold=0.00002, mirostat_tau=5.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("kernel_set", KERNEL_SETS)
+@pytest.mark.parametrize("row", LARGE_ROWS)
+@pytest.mark.parametrize("limit", LIMITS)
+def test_large_rows_of_few_and_of_many_weights_are_limited_alike(
+    kernel_set: str, row: str, limit: str
+) -> None:
+    top_p, settings_of_limit = LIMITS[limit]
+    rules = TokenRules(settings_of_limit, mirostat_mu=14.0)
+    for seed in range(2):
+        instruction = SamplingInstruction(1.0, 0, top_p, 0.0, seed, 9, rules=rules)
+        expected = choose_with_state(LARGE_ROWS[row], instruction)
+        assert native_choice(kernel_set, LARGE_ROWS[row], instruction) == expected
 
 
 def test_rows_of_one_batch_are_chosen_as_if_each_were_alone() -> None:

@@ -89,3 +89,16 @@ def test_without_a_plan_it_still_learns_what_tokens_cost() -> None:
         pace.learn([chunk(0, 10)], 1.0)
     assert pace.predict_decodes([decode(9)]) == pytest.approx(0.2, rel=0.05)
     assert pace.predict_chunk(0, 20) == pytest.approx(2.0, rel=0.6)
+
+
+def test_decodes_teach_the_same_whether_or_not_predictions_are_asked_for_between_them() -> None:
+    machine = SimulatedMachine()
+    asked, unasked = StepPace(WORK), StepPace(WORK)
+    for number in range(100):
+        step = [decode(number + row) for row in range(1 + number % 7)]
+        for pace in (asked, unasked):
+            pace.learn(step, machine.seconds(step) * (1.1 if number % 2 else 0.9))
+        asked.predict_decodes(step)
+    assert unasked.predict_decodes([decode(50)]) == pytest.approx(
+        asked.predict_decodes([decode(50)]), rel=0.05
+    )
