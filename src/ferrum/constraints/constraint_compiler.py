@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 from llguidance import LLMatcher
 
 from ferrum.constraints.constraint_gate import AnswerReading, ConstraintGate, first_gate, next_mask
@@ -30,6 +31,8 @@ from ferrum.core.token_rules import TokenMask
 CACHE_ENTRIES = 256
 COMPILE_S = 4.0
 _NUM_WORKERS = 2
+# Some grammars are too large for the engine's limits only behind their first bracket.
+_TRIED_TOKENS = 3
 # Threads that wait for processes which look at answers. They take turns with the engine for its lock, so they
 # keep their priority.
 _NUM_LOOKERS = 2
@@ -91,7 +94,10 @@ class ConstraintCompiler:
         """As ``compile``, while the calling loop goes on."""
         future = self._future(constraint)
         if not future.done():
-            await asyncio.wait([asyncio.wrap_future(future)], timeout=self._patience_s)
+            waiting = asyncio.wrap_future(future)
+            await asyncio.wait([waiting], timeout=self._patience_s)
+            if waiting.done():
+                waiting.exception()  # Looked at here; raised below.
         return self._result(future)
 
     @property
@@ -169,6 +175,7 @@ class ConstraintCompiler:
                 f"the {constraint.kind} cannot be enforced: {one_line(engine.get_error())}"
             )
         mask = self._first_mask(engine, constraint.kind)
+        _require_a_beginning(engine, mask)
         is_looked_at = constraint.kind not in _NOT_LOOKED_AT
         reading = AnswerReading(
             look=partial(self._look, replace(constraint, starts_after=None)) if is_looked_at else None,
@@ -195,3 +202,19 @@ class ConstraintCompiler:
         if not mask.any():
             raise InvalidConstraint(f"no token of this model can begin a text that fulfils the {kind}")
         return mask
+
+
+def _require_a_beginning(engine: LLMatcher, mask: TokenMask) -> None:
+    """Raises ConstraintTooComplex, before any token, where the engine would give up after a few."""
+    tried = engine.deep_copy()
+    for _ in range(_TRIED_TOKENS):
+        word = int(np.flatnonzero(mask)[0])
+        bits = int(mask[word])
+        token_id = word * 32 + (bits & -bits).bit_length() - 1
+        if not tried.consume_token(token_id) or tried.is_stopped():
+            break
+        mask = next_mask(tried, len(mask))
+        if tried.is_error() or not mask.any():
+            break
+    if tried.is_error():
+        raise ConstraintTooComplex(one_line(tried.get_error()))
