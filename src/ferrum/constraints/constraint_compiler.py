@@ -13,15 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 from llguidance import LLMatcher
 
 from ferrum.constraints.constraint_gate import AnswerReading, ConstraintGate, first_gate, next_mask
 from ferrum.constraints.constraint_reader import ConstraintReader
 from ferrum.constraints.constraint_tokenizer import ConstraintTokenizer
 from ferrum.constraints.engine_messages import one_line
-from ferrum.constraints.grammar_check import engine_limits
-from ferrum.constraints.thread_priority import give_way
+from ferrum.constraints.grammar_check import beginning_problem, engine_limits
 from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.constraint import Constraint, ConstraintKind
 from ferrum.core.errors import ConstraintTooComplex, FerrumError, InternalError, InvalidConstraint
@@ -31,10 +29,7 @@ from ferrum.core.token_rules import TokenMask
 CACHE_ENTRIES = 256
 COMPILE_S = 4.0
 _NUM_WORKERS = 2
-# Some grammars are too large for the engine's limits only behind their first bracket.
-_TRIED_TOKENS = 3
-# Threads that wait for processes which look at answers. They take turns with the engine for its lock, so they
-# keep their priority.
+# Threads that wait for processes which look at answers.
 _NUM_LOOKERS = 2
 _NOT_LOOKED_AT = (ConstraintKind.GRAMMAR, ConstraintKind.STRUCTURAL_TAG)
 # The most it may take to read a vocabulary on a busy machine.
@@ -143,8 +138,7 @@ class ConstraintCompiler:
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._workers is None:
-            # They must not take the processor from the threads that compute tokens.
-            self._workers = ThreadPoolExecutor(_NUM_WORKERS, "ferrum-constraint", initializer=give_way)
+            self._workers = ThreadPoolExecutor(_NUM_WORKERS, "ferrum-constraint")
         return self._workers
 
     def _compile_now(self, constraint: Constraint) -> CompiledConstraint:
@@ -175,7 +169,9 @@ class ConstraintCompiler:
                 f"the {constraint.kind} cannot be enforced: {one_line(engine.get_error())}"
             )
         mask = self._first_mask(engine, constraint.kind)
-        _require_a_beginning(engine, mask)
+        problem = beginning_problem(engine)
+        if problem is not None:
+            raise ConstraintTooComplex(problem)
         is_looked_at = constraint.kind not in _NOT_LOOKED_AT
         reading = AnswerReading(
             look=partial(self._look, replace(constraint, starts_after=None)) if is_looked_at else None,
@@ -202,19 +198,3 @@ class ConstraintCompiler:
         if not mask.any():
             raise InvalidConstraint(f"no token of this model can begin a text that fulfils the {kind}")
         return mask
-
-
-def _require_a_beginning(engine: LLMatcher, mask: TokenMask) -> None:
-    """Raises ConstraintTooComplex, before any token, where the engine would give up after a few."""
-    tried = engine.deep_copy()
-    for _ in range(_TRIED_TOKENS):
-        word = int(np.flatnonzero(mask)[0])
-        bits = int(mask[word])
-        token_id = word * 32 + (bits & -bits).bit_length() - 1
-        if not tried.consume_token(token_id) or tried.is_stopped():
-            break
-        mask = next_mask(tried, len(mask))
-        if tried.is_error() or not mask.any():
-            break
-    if tried.is_error():
-        raise ConstraintTooComplex(one_line(tried.get_error()))

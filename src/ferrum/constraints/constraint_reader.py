@@ -104,7 +104,7 @@ class ConstraintReader:
 
     def _give_back(self, process: ReadingProcess) -> None:
         with self._lock:
-            is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
+            is_kept = process.is_fresh and not self._is_closed and len(self._idle) < _MOST_IDLE
             if is_kept:
                 self._busy.discard(process)
                 self._idle.append(process)

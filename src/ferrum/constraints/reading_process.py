@@ -1,15 +1,19 @@
 """A process of its own for what reading a constraint may do: take for ever, take all memory, crash.
 
-It answers one question after the other (``reading_worker``), at the lowest priority, and ends with its
-parent.
+It answers one question after the other (``reading_worker``) and ends with its parent.
+
+Most questions are answered within milliseconds, at normal priority: beside threads of low priority Linux
+was seen to keep others of ours waiting for 30 ms and more. What takes long gives way nevertheless.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from ferrum.constraints.text_pipe import TextPipe, Texts
@@ -17,9 +21,11 @@ from ferrum.constraints.text_pipe import TextPipe, Texts
 # -I and -S: nothing of the environment and no site start-up; the parent's own module path comes as arguments.
 # Interrupts at the terminal are for the parent.
 _START = (
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.nice(19); "
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "sys.path[:] = sys.argv[1:]; from ferrum.constraints.reading_worker import main; main()"
 )
+_FULL_SPEED_S = 0.25
+_LOWEST_PRIORITY = 19
 _SOURCE_FOLDER = str(Path(__file__).parents[2])
 
 
@@ -43,6 +49,7 @@ class ReadingProcess:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._is_fresh = True
         self._pipe = TextPipe(self._process.stdout.fileno(), self._process.stdin.fileno())
 
     @property
@@ -54,9 +61,16 @@ class ReadingProcess:
         deadline = time.monotonic() + timeout_s
         try:
             self._pipe.send(question, deadline)
+            if not self._pipe.has_answer(min(_FULL_SPEED_S, timeout_s)):
+                self._give_way()
             return self._pipe.receive(deadline)
         except EOFError:
             raise ProcessEnded(_how(self._process.wait())) from None
+
+    @property
+    def is_fresh(self) -> bool:
+        """False when it gave way to others: nobody may raise its priority again."""
+        return self._is_fresh
 
     def kill(self) -> None:
         """Whatever it is at. Any thread may call it; who asks gets ProcessEnded."""
@@ -68,6 +82,11 @@ class ReadingProcess:
         # Its pipes are closed too.
         with self._process:
             pass
+
+    def _give_way(self) -> None:
+        self._is_fresh = False
+        with suppress(OSError):  # It may have ended meanwhile.
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, _LOWEST_PRIORITY)
 
 
 def _how(code: int) -> str:

@@ -68,12 +68,13 @@ class ReadingWorker:
     def _read(
         self, constraint: Constraint, starts_after: str | None, delimiter_id: str | None, compare_s: float
     ) -> Texts:
-        from ferrum.constraints.grammar_check import grammar_problem
+        from ferrum.constraints.grammar_check import grammar_problem, require_manageable
         from ferrum.constraints.grammar_source import read_constraint
 
         whole = constraint if starts_after is None else constraint.after(starts_after)
         token_id = None if delimiter_id is None else int(delimiter_id)
         grammar = read_constraint(whole, grammar_problem, token_id, time.monotonic() + compare_s)
+        require_manageable(grammar)
         self._check_for(constraint)  # Before any token, should there be something wrong with it.
         return [Reply.GRAMMAR, grammar]
 

@@ -40,6 +40,14 @@ class TextPipe:
             except BrokenPipeError:
                 raise EOFError from None
 
+    def has_answer(self, wait_s: float) -> bool:
+        """Whether something comes within that time."""
+        try:
+            self._wait(self._read_fd, select.POLLIN, time.monotonic() + wait_s)
+        except TimeoutError:
+            return False
+        return True
+
     def receive(self, deadline: float | None = None) -> list[str | None]:
         (size,) = _FRAME.unpack(self._read(_FRAME.size, deadline))
         return _unpack(self._read(size, deadline))
