@@ -96,6 +96,9 @@ class ConstraintReader:
 
     def _borrow(self) -> ReadingProcess:
         with self._lock:
+            # One that the system ended while it waited is nobody's fault.
+            while self._idle and not self._idle[-1].is_running:
+                self._idle.pop().close()
             process = self._idle.pop() if self._idle else _start()
             self._busy.add(process)
             if self._is_closed:

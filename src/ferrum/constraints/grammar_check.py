@@ -45,13 +45,16 @@ def require_manageable(grammar: str) -> None:
 
 
 def beginning_problem(engine: LLMatcher) -> str | None:
-    """Why the engine gives up within a few tokens; None: it does not. ``engine`` stays as it is.
+    """Why the engine gives up within a few tokens; None: it does not, or allows no first one. ``engine``
+    stays as it is.
 
     Some grammars are too large for its limits only behind their first bracket.
     """
     tried = engine.deep_copy()
-    for _ in range(_TRIED_TOKENS):
+    for number in range(_TRIED_TOKENS):
         bits = int.from_bytes(tried.compute_bitmask(), "little")
+        if number == 0 and tried.is_stopped():
+            return None
         lowest = (bits & -bits).bit_length() - 1
         if lowest < 0 or not tried.consume_token(lowest) or tried.is_stopped():
             break

@@ -72,6 +72,11 @@ class ReadingProcess:
         """False when it gave way to others: nobody may raise its priority again."""
         return self._is_fresh
 
+    @property
+    def is_running(self) -> bool:
+        """False once it is gone, whoever ended it."""
+        return self._process.poll() is None
+
     def kill(self) -> None:
         """Whatever it is at. Any thread may call it; who asks gets ProcessEnded."""
         self._process.kill()
