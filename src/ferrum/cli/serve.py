@@ -38,6 +38,12 @@ from ferrum.cli.pin_options import (
     RestorePinsOption,
     pin_settings,
 )
+from ferrum.cli.session_options import (
+    MaxSessionsOption,
+    SessionCacheOption,
+    SessionStore,
+    SessionTokensOption,
+)
 from ferrum.cli.speculation_options import (
     DraftOption,
     DraftTokensOption,
@@ -117,6 +123,9 @@ def serve(
     token_policy: TokenPolicyOption = TokenPolicyLevel.VOCABULARY,
     memory: MemoryOption = None,
     prefix_cache: PrefixCacheOption = True,
+    session_cache: SessionCacheOption = SessionStore.OFF,
+    max_sessions: MaxSessionsOption = 128,
+    session_tokens: SessionTokensOption = 4096,
     admin_key_file: AdminKeyOption = None,
     pin_dir: PinDirOption = None,
     pin_dir_size: PinDirSizeOption = None,
@@ -170,6 +179,9 @@ def serve(
             speculation=speculation_config(speculate, draft, draft_tokens),
             has_prefix_cache=prefix_cache,
             explains_cache=debug_prefix_cache,
+            has_sessions=session_cache is SessionStore.MEMORY,
+            max_sessions=max_sessions,
+            session_tokens=session_tokens,
             pins=pin_settings(
                 admin_key_file,
                 read_environment().admin_key,

@@ -37,6 +37,7 @@ from ferrum.server.listening_socket import bind_socket, socket_url
 from ferrum.server.served_models import ServedModels
 from ferrum.server.server_context import ServerContext
 from ferrum.server.server_options import MEBIBYTE, ServerOptions
+from ferrum.server.session_cache import SessionCache, SessionLimits
 
 _WARM_UP_AFTER_S = 1.0
 
@@ -72,6 +73,9 @@ class ServeSettings:
     speculation: SpeculationConfig
     has_prefix_cache: bool
     explains_cache: bool
+    has_sessions: bool
+    max_sessions: int
+    session_tokens: int
     pins: PinSettings
     evidence: EvidenceConfig
 
@@ -89,6 +93,7 @@ def serve_session(settings: ServeSettings) -> None:
     )
     load_options = _load_options(settings)
     _require_places(settings.evidence)
+    session_limits = SessionLimits(settings.max_sessions, settings.session_tokens)
     pins = settings.pins
     # Before the model is loaded, as they may be refused.
     admin_key = None if pins.admin_key is None else AdminKey(pins.admin_key)
@@ -114,11 +119,19 @@ def serve_session(settings: ServeSettings) -> None:
             saved = None if folder is None else SavedPins(running.engine.pins, folder)
             if saved is not None and pins.restores:
                 _restore(saved)
+            sessions = None
+            if settings.has_sessions:
+                sessions = SessionCache(session_limits.within(running.engine.context_length))
             administration = None
             if admin_key is not None:
                 administration = Administration(admin_key, running.engine.pins, saved)
             context = ServerContext(
-                running.engine, models, ServerLifecycle(), options, administration=administration
+                running.engine,
+                models,
+                ServerLifecycle(),
+                options,
+                administration=administration,
+                sessions=sessions,
             )
             url = socket_url(bound)
             HttpServer(context).run(bound, lambda: say(f"serving {', '.join(names)} at {url}/v1"))

@@ -98,7 +98,7 @@ class StepPlan:
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(part.token_ids) for part in self.parts)
+        return sum([len(part.token_ids) for part in self.parts])
 
 
 class SampledToken(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from ferrum.core.errors import DeadlineExceeded, FerrumError
@@ -48,7 +49,7 @@ class ActiveRequests:
         self._cancelled: dict[ActiveRequest, FerrumError | None] = {}
         self._looks = AwaitedLooks(wake)
         self._deadlines = Deadlines()
-        self._in_step: tuple[ActiveRequest, ...] = ()
+        self._step: StepPlan | None = None  # that runs just now
 
     def __len__(self) -> int:
         return len(self._active)
@@ -108,15 +109,16 @@ class ActiveRequests:
         return requests
 
     def begin_step(self, plan: StepPlan) -> None:
-        self._in_step = tuple(self._active[part.request_id] for part in plan.parts)
+        self._step = plan
 
     def leave_step(self) -> None:
-        self._in_step = ()
+        self._step = None
 
     @property
     def is_step_in_vain(self) -> bool:
         """Whether a step runs for none but callers who left."""
-        return bool(self._in_step) and self._cancelled.keys() >= set(self._in_step)
+        step = self._step
+        return step is not None and self._cancelled.keys() >= {self[part.request_id] for part in step.parts}
 
     def end_due(self) -> None:
         """Ends those whose callers left, those whose time is over, and those that were looked at."""
@@ -163,10 +165,13 @@ class ActiveRequests:
         del self._active[request.request_id]
         self._note_progress()
         try:
-            for act in before:
-                act(request)
-            self._slots.release(request.request_id)
-            self._news.account_closed(request.request_id)
+            # In the reverse of this order, each whatever becomes of the others: what cannot be given back is
+            # told when the account is closed.
+            with ExitStack() as books:
+                books.callback(self._news.account_closed, request.request_id)
+                books.callback(self._slots.release, request.request_id)
+                for act in before:
+                    books.callback(act, request)
         finally:
             # Whatever is wrong with our books, nobody may wait for an answer that will not come.
             self._news.request_ended(request, answer)

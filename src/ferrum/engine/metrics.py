@@ -102,7 +102,8 @@ class EngineMetrics:
 
     def _on_step(self, step: StepRan) -> None:
         self._steps.inc()
-        self._prefill_tokens.inc(step.num_prefill_tokens)
+        if step.num_prefill_tokens:
+            self._prefill_tokens.inc(step.num_prefill_tokens)
         self._step_duration.observe(step.execute_s)
         self._step_tokens.observe(step.num_tokens)
 

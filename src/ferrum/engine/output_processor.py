@@ -54,6 +54,7 @@ class RequestOutput:
         self._constraint = spec.constraint
         self._decoder = decoder
         self._stops = stops
+        self._looks_for_stops = not stops.is_idle
         self._token_ids: list[int] = []
         self._digests: list[int] = []
         self._trail = trail
@@ -157,14 +158,16 @@ class RequestOutput:
         if may_end and token_id in self._rules.end_ids:
             return self._end_at(token_id, FinishReason.EOS, None)
         text = self._decoder.push(token_id)
-        shown = self._stops.push(text) if may_end else self._stops.pass_over(text)
-        if shown.stop is not None:
-            return self._stopped(shown)
+        if self._looks_for_stops:
+            shown = self._stops.push(text) if may_end else self._stops.pass_over(text)
+            if shown.stop is not None:
+                return self._stopped(shown)
+            text = shown.emit
         if self._constraint is not None and self._constraint.is_complete:
-            return self._flush(shown.emit, FinishReason.EOS)
+            return self._flush(text, FinishReason.EOS)
         if len(self._token_ids) >= self._spec.max_tokens:
-            return self._flush(shown.emit, FinishReason.LENGTH)
-        return OutputUpdate(shown.emit)
+            return self._flush(text, FinishReason.LENGTH)
+        return OutputUpdate(text)
 
     def _begin_look(self, reason: FinishReason) -> Look | None:
         """Whether the answer is what was asked for; None where that is not the question.

@@ -62,7 +62,8 @@ class StepLoop:
         self._news = EngineNews(observers, ledger, clock, scheduler.snapshot)
         self._post_office = PostOffice()
         # Reentrant: a dropped stream may cancel from the garbage collector.
-        self._work = threading.Condition()
+        lock = threading.RLock()
+        self._work = threading.Condition(lock)
         self._stall_watch = StallWatch(stall_after_s, clock, self._give_up)
         self._requests = ActiveRequests(
             scheduler=scheduler,
@@ -74,7 +75,7 @@ class StepLoop:
             wake=self._wake,
         )
         self._step = EngineStep(
-            lock=self._work,
+            lock=lock,
             requests=self._requests,
             scheduler=scheduler,
             speculation=speculation,

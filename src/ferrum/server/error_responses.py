@@ -40,7 +40,14 @@ from ferrum.core.errors import (
     UnknownPrefix,
     UnusableSavedPrefix,
 )
-from ferrum.server.wire_errors import AdministrationOff, BodyTooLarge, UnknownModel, WrongAdminKey
+from ferrum.server.wire_errors import (
+    AdministrationOff,
+    BodyTooLarge,
+    SessionBusy,
+    UnknownModel,
+    UnknownSession,
+    WrongAdminKey,
+)
 
 log = logging.getLogger("ferrum.server")
 
@@ -64,6 +71,8 @@ UNAVAILABLE = "service_unavailable_error"
 KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (BodyTooLarge, ErrorKind(413, INVALID, "request_too_large")),
     (UnknownModel, ErrorKind(404, INVALID, "model_not_found")),
+    (UnknownSession, ErrorKind(404, INVALID, "session_not_found")),
+    (SessionBusy, ErrorKind(409, INVALID, "session_busy")),
     (WrongAdminKey, ErrorKind(401, INVALID, "invalid_admin_key")),
     (AdministrationOff, ErrorKind(403, INVALID, "administration_off")),
     (UnknownPrefix, ErrorKind(404, INVALID, "prefix_not_found")),

@@ -30,6 +30,24 @@ class WrongAdminKey(FerrumError):
         super().__init__("the admin key is missing or wrong; send it as Authorization: Bearer KEY")
 
 
+class SessionBusy(FerrumError):
+    """Another turn of the session is being answered."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"a turn of the session {session_id!r} is being answered; send the next one after it"
+        )
+        self.session_id = session_id
+
+
+class UnknownSession(FerrumError):
+    """Nothing is remembered of the session."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"there is no session {session_id!r}, or it was forgotten")
+        self.session_id = session_id
+
+
 class UnknownModel(FerrumError):
     """The request names a model that is not served; ``known`` lists what is."""
 

@@ -53,6 +53,11 @@ class StopMatcher:
         # The earliest complete stop string in the held text.
         self._match: _Span | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to look for: all text may be shown as it comes."""
+        return not self._root.children
+
     def push(self, text: str) -> MatchResult:
         """Takes the next piece. After a match nothing more may be pushed."""
         if not self._root.children:
