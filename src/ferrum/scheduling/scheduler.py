@@ -336,7 +336,8 @@ class ContinuousBatchScheduler:
         insort(self._running, sequence, key=lambda running: running.rank)
         self._rendezvous.lead(sequence)
         waited_s = self._clock() - sequence.waiting_since
-        self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
+        recompute_tokens = max(0, sequence.num_computed_before - match.num_tokens)
+        self._observers.on(RequestAdmitted(sequence.request_id, waited_s, recompute_tokens))
         return True
 
     def _cache_use(self, sequence: Sequence, match: PrefixMatch) -> CacheUse:
