@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from ferrum.core.errors import ContextLengthExceeded, InvalidRequest, QueueFull
 from ferrum.core.events import (
     EngineFailed,
     Event,
@@ -41,6 +42,8 @@ class EngineMetrics:
         self._rejected = self._counter(
             "requests_rejected_total", "Requests refused before they waited", "error"
         )
+        for refusal in (QueueFull, ContextLengthExceeded, InvalidRequest):
+            self._rejected.labels(refusal.__name__)
         self._finished = self._counter("requests_finished_total", "Requests that ended", "finish_reason")
         for reason in FinishReason:
             self._finished.labels(reason.value)
