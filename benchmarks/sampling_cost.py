@@ -19,7 +19,7 @@ from ferrum import _native
 from ferrum.core.arrays import FloatArray
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.step import SamplingInstruction
-from ferrum.execution.batch_builder import build_sampling_batch
+from ferrum.execution.sampling_columns import build_sampling_batch
 from ferrum.sampling.request_rules import begin_rules
 from ferrum.testing.byte_tokenizer import ByteTokenizer
 

@@ -70,7 +70,8 @@ ThreadTeam::ThreadTeam(int num_threads)
       spins_between_runs_(is_crowded_ ? kSpinsWhenCrowded : kSpinsBetweenRuns),
       spins_at_barrier_(is_crowded_ ? kSpinsWhenCrowded : kSpinsAtBarrier),
       signals_(new Signal[size_t(num_threads) * kMostRounds * 2]),
-      own_(new Own[size_t(num_threads)]) {
+      own_(new Own[size_t(num_threads)]),
+      places_(num_threads, threads_) {
   threads_.reserve(size_t(num_threads - 1));
   try {
     for (int member = 1; member < num_threads; ++member) threads_.emplace_back([this, member] { work(member); });
@@ -100,6 +101,7 @@ void ThreadTeam::wait_for_run(unsigned last) const {
 void ThreadTeam::run(const std::function<void(int)>& body) {
   const SameFloatingPoint state;
   body_ = &body;
+  places_.begin_run();
   working_.store(num_threads_ - 1, std::memory_order_relaxed);
   run_number_.fetch_add(1, std::memory_order_release);
   num_running_teams.fetch_add(1, std::memory_order_release);  // after the number: our own members find it changed
@@ -123,6 +125,7 @@ void ThreadTeam::work(int member) {
     wait_for_run(seen);
     seen = run_number_.load(std::memory_order_acquire);
     if (closing_) return;
+    places_.note(member);
     (*body_)(member);
     if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) wake_all(working_);
   }

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "member_places.h"
+
 namespace ferrum {
 
 class ThreadTeam {
@@ -29,11 +31,12 @@ class ThreadTeam {
   // hears from the one 2^r before. Who arrives last is not held up by any shared counter: two members wait for one
   // another's cache line and nothing else.
   bool barrier(int member, bool stop) {
+    places_.note(member);
     const uint64_t turn = ++own_[size_t(member)].turn;
     for (int round = 0, distance = 1; distance < num_threads_; ++round, distance *= 2) {
       signal(member, round, turn).store(turn << 1 | uint64_t(stop), std::memory_order_release);
       const int from = (member - distance + num_threads_) % num_threads_;
-      stop |= wait_for_turn(signal(from, round, turn), turn);
+      stop |= wait_for_turn(member, signal(from, round, turn), turn);
     }
     return stop;
   }
@@ -61,10 +64,11 @@ class ThreadTeam {
   std::atomic<uint64_t>& signal(int member, int round, uint64_t turn) {
     return signals_[(size_t(member) * kMostRounds + size_t(round)) * 2 + (turn & 1)].value;
   }
-  bool wait_for_turn(const std::atomic<uint64_t>& value, uint64_t turn) const {
+  bool wait_for_turn(int member, const std::atomic<uint64_t>& value, uint64_t turn) {
     for (int i = 0;; ++i) {
       const uint64_t seen = value.load(std::memory_order_acquire);
       if (seen >> 1 == turn) return seen & 1;
+      if (i % kSpinsPerLook == kSpinsPerLook - 1) places_.separate(member);
       if (i < spins_at_barrier_) pause();
       else nap();
     }
@@ -74,6 +78,8 @@ class ThreadTeam {
   void nap() const;
 
   static constexpr int kMostRounds = 16;
+  // Turns of a waiting loop after which a member looks whether it is itself what it waits for.
+  static constexpr int kSpinsPerLook = 500;
   const int num_threads_;
   const bool is_crowded_;  // more members than processors
   const int spins_between_runs_;
@@ -81,6 +87,7 @@ class ThreadTeam {
   std::unique_ptr<Signal[]> signals_;
   std::unique_ptr<Own[]> own_;
   std::vector<std::thread> threads_;
+  MemberPlaces places_;
   const std::function<void(int)>* body_ = nullptr;
   bool closing_ = false;
   alignas(64) std::atomic<unsigned> run_number_{0};

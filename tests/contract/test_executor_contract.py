@@ -118,7 +118,7 @@ def test_several_choices_of_a_part_are_those_of_as_many_steps(
     choices = tuple(replace(sampling, position=end) for end in range(3, 9))
     (other,) = _parts("b", [8, 8, 8], 8, (5,), DRAWN)
     (head,) = _parts("a", TOKENS[:1], 1, (7, 9, 4), sampling)
-    executor.execute(StepPlan((replace(head, choices=()),)))
+    executor.execute(StepPlan((head._replace(choices=()),)))
     rest = SequencePart("a", tuple(TOKENS[1:]), 1, (7, 9, 4), choices)
     for _ in range(2):
         result = executor.execute(StepPlan((other, rest)))
@@ -165,7 +165,7 @@ def test_log_probabilities_are_ordered_and_say_the_rank_of_the_token(executor: E
 def test_nobody_gets_log_probabilities_who_did_not_ask(executor: Executor) -> None:
     (silent,) = _parts("b", [8, 8, 8], 8, (5,), DRAWN)
     (asking,) = _parts("a", TOKENS, 8, BLOCKS, DRAWN)
-    asking = replace(asking, choices=(replace(asking.choices[0], logprobs=0),))
+    asking = asking._replace(choices=(replace(asking.choices[0], logprobs=0),))
     tokens = executor.execute(StepPlan((silent, asking))).tokens
     assert tokens[0].logprobs is None
     assert tokens[1].logprobs is not None

@@ -38,12 +38,25 @@ from ferrum.cli.pin_options import (
     RestorePinsOption,
     pin_settings,
 )
+from ferrum.cli.prefill_options import (
+    DecodePrefillChunkOption,
+    PrefillFirstOption,
+    PrefillSettings,
+    PrefillStepChunkOption,
+)
+from ferrum.cli.session_options import (
+    MaxSessionsOption,
+    SessionCacheOption,
+    SessionStore,
+    SessionTokensOption,
+)
 from ferrum.cli.speculation_options import (
     DraftOption,
     DraftTokensOption,
     SpeculateOption,
     speculation_config,
 )
+from ferrum.core.config import SchedulerConfig
 from ferrum.core.evidence_config import (
     DEFAULT_BUNDLE_LIMIT,
     BundleOccasion,
@@ -55,6 +68,8 @@ from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.token_policy_level import TokenPolicyLevel
 from ferrum.environment import read_environment
+
+_USUAL = SchedulerConfig()
 
 
 def serve(
@@ -79,6 +94,9 @@ def serve(
             help="How many times as long prompts may make the gap between others' tokens, as predicted.",
         ),
     ] = 4.0,
+    prefill_first_until_active: PrefillFirstOption = _USUAL.prefill_first_until_active,
+    prefill_step_chunk: PrefillStepChunkOption = _USUAL.prefill_step_chunk,
+    active_decode_prefill_chunk: DecodePrefillChunkOption = _USUAL.active_decode_prefill_chunk,
     scheduling_policy: Annotated[
         SchedulingPolicy,
         typer.Option(
@@ -117,6 +135,9 @@ def serve(
     token_policy: TokenPolicyOption = TokenPolicyLevel.VOCABULARY,
     memory: MemoryOption = None,
     prefix_cache: PrefixCacheOption = True,
+    session_cache: SessionCacheOption = SessionStore.OFF,
+    max_sessions: MaxSessionsOption = 128,
+    session_tokens: SessionTokensOption = 4096,
     admin_key_file: AdminKeyOption = None,
     pin_dir: PinDirOption = None,
     pin_dir_size: PinDirSizeOption = None,
@@ -154,6 +175,9 @@ def serve(
             max_running=max_num_seqs,
             max_decode_stretch=max_decode_stretch,
             max_waiting=max_waiting,
+            prefill=PrefillSettings(
+                prefill_first_until_active, prefill_step_chunk, active_decode_prefill_chunk
+            ),
             scheduling_policy=scheduling_policy,
             has_fair_tenants=fair_tenants,
             stall_after_s=stall_seconds,
@@ -170,6 +194,9 @@ def serve(
             speculation=speculation_config(speculate, draft, draft_tokens),
             has_prefix_cache=prefix_cache,
             explains_cache=debug_prefix_cache,
+            has_sessions=session_cache is SessionStore.MEMORY,
+            max_sessions=max_sessions,
+            session_tokens=session_tokens,
             pins=pin_settings(
                 admin_key_file,
                 read_environment().admin_key,

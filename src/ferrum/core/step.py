@@ -3,19 +3,23 @@
 The scheduler writes a StepPlan (which tokens of which sequences), the executor turns it into flat arrays and
 answers with one SampledToken for each choice of its parts. There is no split into prefill and decode: a part
 computes ``token_ids`` at consecutive positions, and a decode is a part of one token.
+
+What there is one of for each token is made between two steps, while the compute threads wait. A frozen
+dataclass takes three times as long to make as a tuple, so these are tuples, or not frozen.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ferrum.core.logprobs import RowLogprobs
 from ferrum.core.token_rules import TokenMask, TokenRules
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SamplingInstruction:
-    """How to choose the token that follows one of a part's tokens.
+    """How to choose the token that follows one of a part's tokens. Nobody changes one.
 
     ``seed`` and ``position`` (index of the chosen token in prompt + output) key the draw, so that it does not
     depend on who else is in the step. Fields mean what they mean in SamplingParams. ``rules`` are all
@@ -51,8 +55,7 @@ class KnownTokens:
     num_top: int
 
 
-@dataclass(frozen=True, slots=True)
-class SequencePart:
+class SequencePart(NamedTuple):
     """The tokens of one sequence that a step computes.
 
     ``block_table`` names the KV blocks of the whole sequence, in order, long enough for the part's last
@@ -95,11 +98,10 @@ class StepPlan:
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(part.token_ids) for part in self.parts)
+        return sum([len(part.token_ids) for part in self.parts])
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """The token chosen for ``request_id``; ``logit_digest`` hashes the logits' bits when digests are on.
 
     ``logprobs`` is there where the instruction asked for it. ``mirostat_mu`` is the state of mirostat after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ferrum.core.details import IterationRan, IterationSkipped
@@ -83,7 +83,7 @@ class EngineNews:
         if self._observers.wants_details:
             self._observers.on_detail(IterationSkipped(self._snapshot()))
 
-    def tokens_chosen(self, requests: Iterable[ActiveRequest]) -> None:
+    def tokens_chosen(self, requests: Sequence[ActiveRequest]) -> None:
         """One token for each of them; those who wanted none had one chosen for nothing."""
         now = self._clock()
         request_ids: list[str] = []

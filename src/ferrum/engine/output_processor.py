@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
-from ferrum.core.errors import BrokenConstraint
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken, ScoredTokens
 from ferrum.core.token_gate import forced_tokens, pass_through
 from ferrum.core.token_trace import TokenTrace, trace_tokens
+from ferrum.engine.answer_look import Look
 from ferrum.engine.delta import Delta
 from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.scheduling.sequence import SequenceSpec
@@ -25,8 +24,7 @@ class TokenDecoder(Protocol):
     def flush(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class OutputUpdate:
+class OutputUpdate(NamedTuple):
     """What one token added: text that may be shown now, and why the answer ends if it does.
 
     ``stop_reason``: the caller's stop string or stop token that ended it.
@@ -56,12 +54,19 @@ class RequestOutput:
         self._constraint = spec.constraint
         self._decoder = decoder
         self._stops = stops
+        self._looks_for_stops = not stops.is_idle
         self._token_ids: list[int] = []
         self._digests: list[int] = []
         self._trail = trail
         self._echo = spec.prompt_text.text if spec.sampling.echo and spec.prompt_text is not None else ""
         self._pieces: list[str] = [self._echo]
         self._stop_reason: int | str | None = None
+        self._look: Look | None = None
+
+    @property
+    def look(self) -> Look | None:
+        """For an answer that ended by itself: what must be known of it before it is handed out."""
+        return self._look
 
     @property
     def num_tokens(self) -> int:
@@ -88,7 +93,7 @@ class RequestOutput:
         self._pieces.append(update.text)
         self._stop_reason = update.stop_reason
         if update.finish_reason is not None:
-            self._require_fulfilled(update.finish_reason)
+            self._look = self._begin_look(update.finish_reason)
         return update
 
     def follow(self) -> OutputUpdate:
@@ -153,32 +158,31 @@ class RequestOutput:
         if may_end and token_id in self._rules.end_ids:
             return self._end_at(token_id, FinishReason.EOS, None)
         text = self._decoder.push(token_id)
-        shown = self._stops.push(text) if may_end else self._stops.pass_over(text)
-        if shown.stop is not None:
-            return self._stopped(shown)
+        if self._looks_for_stops:
+            shown = self._stops.push(text) if may_end else self._stops.pass_over(text)
+            if shown.stop is not None:
+                return self._stopped(shown)
+            text = shown.emit
         if self._constraint is not None and self._constraint.is_complete:
-            return self._flush(shown.emit, FinishReason.EOS)
+            return self._flush(text, FinishReason.EOS)
         if len(self._token_ids) >= self._spec.max_tokens:
-            return self._flush(shown.emit, FinishReason.LENGTH)
-        return OutputUpdate(shown.emit)
+            return self._flush(text, FinishReason.LENGTH)
+        return OutputUpdate(text)
 
-    def _require_fulfilled(self, reason: FinishReason) -> None:
-        """Raises BrokenConstraint for an answer that ended by itself and is not what was asked for.
+    def _begin_look(self, reason: FinishReason) -> Look | None:
+        """Whether the answer is what was asked for; None where that is not the question.
 
         One that ran out of tokens says so and is the beginning of such an answer; a stop string may cut a
         text, but no JSON value.
         """
         constraint = self._constraint
         if constraint is None or reason is FinishReason.LENGTH:
-            return
-        if isinstance(self._stop_reason, str):
-            problem = constraint.problem_of("".join(self._pieces[1:])) if constraint.is_json else None
-            if problem is not None:
-                problem = f"the stop string {self._stop_reason!r} cut it: {problem}"
-        else:
-            problem = constraint.problem()
-        if problem is not None:
-            raise BrokenConstraint(self._spec.request_id, problem)
+            return None
+        if not isinstance(self._stop_reason, str):
+            return Look(constraint.look())
+        if not constraint.is_json:
+            return None
+        return Look(constraint.look_at("".join(self._pieces[1:])), cut_by=self._stop_reason)
 
     def _end_at(self, token_id: int, reason: FinishReason, stop_reason: int | str | None) -> OutputUpdate:
         """The answer ends with a token whose text is shown only where the caller wants to see it."""

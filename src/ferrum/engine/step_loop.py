@@ -19,6 +19,7 @@ from ferrum.engine.delivery import Outlet, PostOffice
 from ferrum.engine.delta import NOTHING
 from ferrum.engine.engine_news import EngineNews
 from ferrum.engine.engine_step import EngineStep
+from ferrum.engine.interpreter_turns import shorten_turns
 from ferrum.engine.stall_watch import StallWatch
 from ferrum.engine.step_runner import StepRunner
 from ferrum.execution.executor import Executor
@@ -61,7 +62,8 @@ class StepLoop:
         self._news = EngineNews(observers, ledger, clock, scheduler.snapshot)
         self._post_office = PostOffice()
         # Reentrant: a dropped stream may cancel from the garbage collector.
-        self._work = threading.Condition()
+        lock = threading.RLock()
+        self._work = threading.Condition(lock)
         self._stall_watch = StallWatch(stall_after_s, clock, self._give_up)
         self._requests = ActiveRequests(
             scheduler=scheduler,
@@ -70,9 +72,10 @@ class StepLoop:
             post_office=self._post_office,
             stall_watch=self._stall_watch,
             clock=clock,
+            wake=self._wake,
         )
         self._step = EngineStep(
-            lock=self._work,
+            lock=lock,
             requests=self._requests,
             scheduler=scheduler,
             speculation=speculation,
@@ -183,7 +186,8 @@ class StepLoop:
         with self._locked():
             found = self._requests.find(request_id)
             for request in found:
-                self._scheduler.update_priority(request.request_id, priority)
+                if not self._requests.is_looked_at(request):
+                    self._scheduler.update_priority(request.request_id, priority)
             return bool(found)
 
     def cancel_all_of(self, request_id: str) -> bool:
@@ -265,6 +269,7 @@ class StepLoop:
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
+            shorten_turns()
             self._thread = threading.Thread(target=self._run, name="ferrum-engine", daemon=True)
             self._thread.start()
 
@@ -283,10 +288,15 @@ class StepLoop:
         """Parks until there is something to do; False when the engine is closing and all is done."""
         with self._work:
             while not self._requests.has_work:
-                if self._is_closing:
+                if self._is_closing and not len(self._requests):
                     return False
                 self._work.wait()
             return True
+
+    def _wake(self) -> None:
+        """The thread has something to end, if it sleeps."""
+        with self._work:
+            self._work.notify_all()
 
     def _fail_all(self, error: FerrumError) -> None:
         with self._work:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ferrum.core.errors import FerrumError, InternalError
 from ferrum.core.events import Observers, StepFailed
@@ -111,7 +111,7 @@ def _without_drafts(part: SequencePart) -> SequencePart:
     if not part.num_drafts:
         return part
     num_known = len(part.token_ids) - part.num_drafts
-    return replace(part, token_ids=part.token_ids[:num_known], choices=part.choices[:1], num_drafts=0)
+    return part._replace(token_ids=part.token_ids[:num_known], choices=part.choices[:1], num_drafts=0)
 
 
 def _as_failure(error: Exception) -> FerrumError:

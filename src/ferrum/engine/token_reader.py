@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable, Iterator
 
 from ferrum.core.errors import FerrumError, InternalError
 from ferrum.core.request import FinishReason
@@ -38,36 +37,52 @@ class TokenReader:
         for scored in outcome.scored:
             self._requests[scored.request_id].output.accept_prompt(scored)
         tokens: list[SampledToken] = []
+        chosen_for: list[ActiveRequest] = []
+        with_forced: dict[ActiveRequest, None] = {}
         ended: set[str] = set()
         for token in outcome.tokens:
+            request_id = token.request_id
             # An answer may end in the middle of drafted tokens that were right.
-            if token.request_id in ended:
+            if request_id in ended:
                 continue
-            tokens.append(token)
-            request = self._requests[token.request_id]
-            if self._read(request, partial(request.output.accept, token), endings):
-                ended.add(request.request_id)
-        for request_id in dict.fromkeys(token.request_id for token in tokens):
             request = self._requests[request_id]
-            if request.spec.most_forced and request_id not in ended:
-                self._read(request, request.output.follow, endings)
-        self._news.tokens_chosen(self._requests[token.request_id] for token in tokens)
+            tokens.append(token)
+            chosen_for.append(request)
+            if request.spec.most_forced:
+                with_forced[request] = None
+            try:
+                ending = self._show(request, request.output.accept(token))
+            except Exception as error:
+                ending = _failed(request, error)
+            if ending is not None:
+                endings.append(ending)
+                ended.add(request_id)
+        endings += self._follow(request for request in with_forced if request.request_id not in ended)
+        self._news.tokens_chosen(chosen_for)
         return tokens, endings
 
-    def _read(self, request: ActiveRequest, read: Callable[[], OutputUpdate], endings: list[Ending]) -> bool:
-        """Posts what ``read`` makes of a request's new tokens; True when the answer ends with them."""
-        try:
-            update = read()
-        except FerrumError as error:
-            endings.append((request, "", error))
-            return True
-        except Exception as error:
-            _log.exception("reading a token of %s failed", request.request_id)
-            endings.append((request, "", InternalError(f"a token has no text: {error!r}")))
-            return True
-        if update.finish_reason is not None:
-            endings.append((request, update.text, update.finish_reason))
-            return True
-        if update.text and request.outlet.shows_text:
-            self._post_office.post(request.outlet, request.output.delta(update.text), None)
-        return False
+    def _follow(self, requests: Iterable[ActiveRequest]) -> Iterator[Ending]:
+        """Adds the tokens that can only come next to the answers; those that end with them."""
+        for request in requests:
+            try:
+                ending = self._show(request, request.output.follow())
+            except Exception as error:
+                ending = _failed(request, error)
+            if ending is not None:
+                yield ending
+
+    def _show(self, request: ActiveRequest, update: OutputUpdate) -> Ending | None:
+        """Posts what may be shown of a request's new tokens, unless the answer ends with them."""
+        text, reason, _ = update
+        if reason is not None:
+            return request, text, reason
+        if text and request.outlet.shows_text:
+            self._post_office.post(request.outlet, request.output.delta(text), None)
+        return None
+
+
+def _failed(request: ActiveRequest, error: Exception) -> Ending:
+    if isinstance(error, FerrumError):
+        return request, "", error
+    _log.error("reading a token of %s failed", request.request_id, exc_info=error)
+    return request, "", InternalError(f"a token has no text: {error!r}")

@@ -13,7 +13,9 @@ import numpy as np
 from ferrum.core.arrays import Int32Array
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
 from ferrum.execution.block_table_rows import BlockTableRows
-from ferrum.runtimes.protocol import LogprobBatch, SamplingBatch, StepBatch
+from ferrum.execution.decode_arrays import DecodeArrays
+from ferrum.execution.sampling_columns import build_sampling_batch
+from ferrum.runtimes.protocol import LogprobBatch, StepBatch
 
 # Stands in the columns where a token is known already.
 _NOTHING_TO_CHOOSE = SamplingInstruction(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, position=0)
@@ -22,16 +24,21 @@ _NOTHING_TO_CHOOSE = SamplingInstruction(temperature=0.0, top_k=0, top_p=1.0, mi
 class BatchBuilder:
     """Builds one StepBatch after the other. Mutated by ``build``, on the thread that runs the steps.
 
-    A batch shares the memory of its block tables with the next one, so it holds until ``build`` is called
-    again.
+    A batch shares its memory with the next one, so it holds until ``build`` is called again.
     """
 
     def __init__(self) -> None:
         self._tables = BlockTableRows()
+        self._decodes = DecodeArrays(1)
 
     def build(self, plan: StepPlan) -> StepBatch:
         """The plan's parts in order, rows of one part together."""
         parts = plan.parts
+        block_tables = self._tables.rows_of(parts)
+        if all(map(_is_plain_decode, parts)):
+            if self._decodes.num_rows != len(parts):
+                self._decodes = DecodeArrays(len(parts))
+            return self._decodes.batch(parts, block_tables)
         lengths = [len(part.token_ids) for part in parts]
         ends = list(accumulate(lengths))
         output_rows, instructions, logprobs = _outputs(parts, lengths, ends)
@@ -40,36 +47,19 @@ class BatchBuilder:
             token_ids=token_ids,
             positions=positions,
             sequence_starts=np.array([0, *ends], dtype=np.int32),
-            block_tables=self._tables.rows_of(parts),
+            block_tables=block_tables,
             output_rows=np.array(output_rows, dtype=np.int32),
             sampling=build_sampling_batch(instructions) if instructions else None,
             logprobs=logprobs,
         )
 
 
-def build_sampling_batch(instructions: Sequence[SamplingInstruction]) -> SamplingBatch:
-    """Instructions as columns."""
-    reals = np.array(
-        [
-            [each.temperature for each in instructions],
-            [each.top_p for each in instructions],
-            [each.min_p for each in instructions],
-        ],
-        dtype=np.float32,
-    )
-    rules, masks = tuple(each.rules for each in instructions), tuple(each.mask for each in instructions)
-    counts = np.array(
-        [[each.top_k for each in instructions], [each.position for each in instructions]], dtype=np.int32
-    )
-    return SamplingBatch(
-        temperature=reals[0],
-        top_k=counts[0],
-        top_p=reals[1],
-        min_p=reals[2],
-        seed=np.array([each.seed for each in instructions], dtype=np.uint64),
-        position=counts[1],
-        rules=rules if any(each is not None for each in rules) else None,
-        masks=masks if any(each is not None for each in masks) else None,
+def _is_plain_decode(part: SequencePart) -> bool:
+    """One token, one choice, and nothing to be known beside it."""
+    return (
+        len(part.token_ids) == len(part.choices) == 1
+        and part.scored is None
+        and part.choices[0].logprobs is None
     )
 
 
@@ -120,11 +110,6 @@ def _rows(
     parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
 ) -> tuple[Int32Array, Int32Array]:
     """Token ids [num_tokens] and positions [num_tokens]."""
-    if ends[-1] == len(parts):  # Nothing but decodes.
-        both = np.array(
-            [[part.token_ids[0] for part in parts], [part.start_position for part in parts]], dtype=np.int32
-        )
-        return both[0], both[1]
     flat = chain.from_iterable(part.token_ids for part in parts)
     return np.fromiter(flat, dtype=np.int32, count=ends[-1]), _positions(parts, lengths, ends)
 

@@ -12,11 +12,11 @@ def name_outputs(plan: StepPlan, output: StepOutput) -> StepResult:
     scored tokens and choices.
     """
     token_ids = output.token_ids.tolist()
-    digests = output.logit_digests.tolist() or [None] * len(token_ids)
-    mirostat_mu = output.mirostat_mu.tolist()
-    if output.logprobs is None and not mirostat_mu:
+    digests = output.logit_digests.tolist() if len(output.logit_digests) else [None] * len(token_ids)
+    if output.logprobs is None and not len(output.mirostat_mu):
         request_ids = [part.request_id for part in plan.parts for _ in part.choices]
         return StepResult(tuple(map(SampledToken, request_ids, token_ids, digests)))
+    mirostat_mu = output.mirostat_mu.tolist()
     rows = None if output.logprobs is None else _Rows(output.logprobs)
     tokens: list[SampledToken] = []
     scored: list[ScoredTokens] = []

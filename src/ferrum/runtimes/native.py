@@ -61,6 +61,12 @@ class NativeRuntime:
         self._limits = limits
         self._kv_dtype = kv_dtype
         self._executable = lower(plan)
+        # What a step gives that is asked for nothing.
+        self._nothing = StepOutput(
+            token_ids=np.zeros(0, np.int32),
+            logit_digests=np.zeros(0, np.uint64),
+            logits=np.zeros((0, plan.vocabulary_size), np.float32),
+        )
         sizes = (limits.max_tokens, limits.max_outputs, num_blocks, plan.context_length)
         try:
             self._native: _native.Runtime | None = _native.Runtime(kernel_set, num_threads, *sizes)
@@ -134,7 +140,7 @@ class NativeRuntime:
         num_outputs = len(batch.output_rows)
         tokens = np.zeros(num_outputs if batch.sampling is not None else 0, np.int32)
         has_rules = batch.sampling is not None and batch.sampling.rules is not None
-        mirostat_mu = np.zeros(num_outputs if has_rules else 0, np.float64)
+        mirostat_mu = np.zeros(num_outputs, np.float64) if has_rules else self._nothing.mirostat_mu
         digests = np.zeros(num_outputs, np.uint64) if detail is LogitsDetail.DIGEST else None
         logprobs = None if batch.logprobs is None else LogprobOutput.for_batch(batch.logprobs)
         finished = self._running().run(
@@ -152,12 +158,14 @@ class NativeRuntime:
         )
         if not finished:
             raise StepAborted
-        if (tokens < 0).any():
-            raise _failure(int(tokens.min()))
+        # As numbers of Python's: a call of NumPy more would take longer than all of this.
+        worst = min(tokens.tolist(), default=0)
+        if worst < 0:
+            raise _failure(worst)
         return StepOutput(
             token_ids=tokens,
-            logit_digests=np.zeros(0, np.uint64) if digests is None else digests,
-            logits=self._logits(num_outputs if detail is LogitsDetail.FULL else 0),
+            logit_digests=self._nothing.logit_digests if digests is None else digests,
+            logits=self._logits(num_outputs) if detail is LogitsDetail.FULL else self._nothing.logits,
             logprobs=logprobs,
             mirostat_mu=mirostat_mu,
         )

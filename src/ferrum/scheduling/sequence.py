@@ -75,6 +75,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "_draw",
         "_gate",
         "_num_forced",
         "_request",
@@ -98,6 +99,15 @@ class Sequence:
         self, request: SequenceSpec, ticket: int, waiting_since: float, tenant: str | None = None
     ) -> None:
         self._request = request
+        sampling = request.sampling
+        # The first fields of every SamplingInstruction.
+        self._draw = (
+            sampling.temperature,
+            sampling.top_k,
+            sampling.top_p,
+            sampling.min_p,
+            request.seed & _SEED_MASK,
+        )
         self._gate = request.gate
         self._num_forced = 0  # of the newest tokens, those that nobody chose
         self._rules = None if request.rules is None else request.rules.copy()
@@ -132,8 +142,9 @@ class Sequence:
     @property
     def is_decoding(self) -> bool:
         """True when only the newest generated token is left to compute, and what is forced after it."""
-        is_near_end = self.num_remaining_tokens <= 1 + self._num_forced
-        return is_near_end and len(self.token_ids) > len(self._request.prompt_ids)
+        num_tokens = len(self.token_ids)
+        is_near_end = num_tokens - self.num_computed_tokens <= 1 + self._num_forced
+        return is_near_end and num_tokens > len(self._request.prompt_ids)
 
     def tokens_to_promise(self, expected_output_tokens: int) -> int:
         """Tokens to keep room for: an explicit budget, or the expected part of a default one.
@@ -193,7 +204,21 @@ class Sequence:
 
         A drafted token that may not come where it stands is left out, and all after it.
         """
-        gate, choices = self._gate, [self._choice_at((), self._gate)]
+        start = self.num_computed_tokens
+        token_ids = tuple(self.token_ids[start:])
+        own_choice = self._choice_at((), self._gate)
+        choices = (own_choice, *self._choices_after(drafts)) if drafts else (own_choice,)
+        num_drafts = len(choices) - 1
+        token_ids += drafts[:num_drafts]
+        # By place: names would cost as much again, and there is one of these for each token.
+        return SequencePart(
+            self.request_id, token_ids, start, block_table, choices, self.state_slot, None, num_drafts
+        )
+
+    def _choices_after(self, drafts: tuple[int, ...]) -> tuple[SamplingInstruction, ...]:
+        """A choice after each drafted token, as far as they may come where they stand."""
+        gate = self._gate
+        choices: list[SamplingInstruction] = []
         for count, token_id in enumerate(drafts, 1):
             if gate is not None:
                 if not is_allowed(gate.mask, token_id):
@@ -202,16 +227,7 @@ class Sequence:
                 if gate.error is not None:
                     break
             choices.append(self._choice_at(drafts[:count], gate))
-        num_drafts = len(choices) - 1
-        return SequencePart(
-            request_id=self.request_id,
-            token_ids=(*self.token_ids[self.num_computed_tokens :], *drafts[:num_drafts]),
-            start_position=self.num_computed_tokens,
-            block_table=block_table,
-            choices=tuple(choices),
-            state_slot=self.state_slot,
-            num_drafts=num_drafts,
-        )
+        return tuple(choices)
 
     @property
     def most_drafts(self) -> int:
@@ -273,15 +289,11 @@ class Sequence:
         return self._choice_at(drafts, gate)
 
     def _choice_at(self, drafts: tuple[int, ...], gate: TokenGate | None) -> SamplingInstruction:
-        sampling = self._request.sampling
+        rules = self._rules
         return SamplingInstruction(
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            min_p=sampling.min_p,
-            seed=self._request.seed & _SEED_MASK,
-            position=len(self.token_ids) + len(drafts),
-            rules=None if self._rules is None else self._rules.after(drafts).rules(),
-            mask=None if gate is None else gate.mask,
-            logprobs=self._request.logprobs,
+            *self._draw,
+            len(self.token_ids) + len(drafts),
+            None if rules is None else rules.after(drafts).rules(),
+            None if gate is None else gate.mask,
+            self._request.logprobs,
         )

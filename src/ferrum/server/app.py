@@ -14,6 +14,7 @@ from ferrum.server.metrics_route import metrics_routes
 from ferrum.server.models import models_routes
 from ferrum.server.pins import pins_routes
 from ferrum.server.server_context import ServerContext
+from ferrum.server.sessions import sessions_routes
 
 
 def create_app(context: ServerContext) -> Starlette:
@@ -25,6 +26,7 @@ def create_app(context: ServerContext) -> Starlette:
         *health_routes(context),
         *metrics_routes(context),
         *pins_routes(context),
+        *sessions_routes(context),
     ]
     app = Starlette(routes=routes)
     app.add_exception_handler(HTTPException, answer_http_exception)

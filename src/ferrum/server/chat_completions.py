@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +21,7 @@ from ferrum.server.error_responses import answering_errors, error_response, json
 from ferrum.server.logprob_objects import chat_logprobs, prompt_logprobs
 from ferrum.server.request_body import read_json_object
 from ferrum.server.server_context import ServerContext
+from ferrum.server.sessions import ChatTurn, begin_turn
 from ferrum.server.sse import DONE, EventStreamResponse, data_event
 from ferrum.server.tenant import tenant_of
 from ferrum.server.unsupported_fields import CHAT_FIELDS, refuse_unsupported
@@ -60,29 +61,42 @@ async def _answer(context: ServerContext, request: Request, body: ChatCompletion
         id=f"chatcmpl-{uuid.uuid4().hex}", created=int(time.time()), model=context.models.resolve(body.model)
     )
     sampling = chat_sampling(body, context.sampling_defaults)
-    tenant = tenant_of(request, body)
-    inference = inference_request(completion.id, chat_prompt(body), sampling, body, context.options, tenant)
-    if not body.stream:
-        result = await run_while_connected(request.receive, context.engine.infer(inference))
-        return json_response(completion.whole(result, sampling.prompt_logprobs))
-    chunks = await run_while_connected(request.receive, context.engine.open_stream(inference))
+    tenant, turn = tenant_of(request, body), begin_turn(context, request, body)
+    try:
+        prompt = replace(chat_prompt(body), messages=turn.messages)
+        inference = inference_request(completion.id, prompt, sampling, body, context.options, tenant)
+        if not body.stream:
+            result = await run_while_connected(request.receive, context.engine.infer(inference))
+            turn.end(result)
+            return json_response(completion.whole(result, sampling.prompt_logprobs), headers=turn.headers)
+        chunks = await run_while_connected(request.receive, context.engine.open_stream(inference))
+    except BaseException:
+        turn.abandon()
+        raise
     has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    events = _events(completion, chunks, has_usage=has_usage)
+    events = _events(completion, chunks, turn, has_usage=has_usage)
     role: dict[str, object] = {"role": "assistant", "content": ""}
     opening = b"".join(completion.chunk(StreamChunk("", index=index), role) for index in range(sampling.n))
-    return EventStreamResponse(opening, [chunks], events, context.options.ping_interval_s)
+    response = EventStreamResponse(opening, [chunks], events, context.options.ping_interval_s)
+    response.headers.update(turn.headers)
+    return response
 
 
 async def _events(
-    completion: _Completion, chunks: ChunkStream, *, has_usage: bool
+    completion: _Completion, chunks: ChunkStream, turn: ChatTurn, *, has_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     results: dict[int, InferenceResult] = {}
-    async for chunk in chunks:
-        if chunk.text or chunk.logprobs:
-            yield completion.chunk(chunk, {"content": chunk.text})
-        if chunk.result is not None:
-            results[chunk.index] = chunk.result
-            yield completion.chunk(chunk, {})
+    try:
+        async for chunk in chunks:
+            if chunk.text or chunk.logprobs:
+                yield completion.chunk(chunk, {"content": chunk.text})
+            if chunk.result is not None:
+                results[chunk.index] = chunk.result
+                # Before the client hears of the end: its next turn may come at once.
+                turn.end(chunk.result)
+                yield completion.chunk(chunk, {})
+    finally:
+        turn.abandon()
     if has_usage:
         yield completion.usage_chunk(joined([results[index] for index in sorted(results)]))
     yield DONE

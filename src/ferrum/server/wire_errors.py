@@ -30,6 +30,24 @@ class WrongAdminKey(FerrumError):
         super().__init__("the admin key is missing or wrong; send it as Authorization: Bearer KEY")
 
 
+class SessionBusy(FerrumError):
+    """Another turn of the session is being answered."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"a turn of the session {session_id!r} is being answered; send the next one after it"
+        )
+        self.session_id = session_id
+
+
+class UnknownSession(FerrumError):
+    """Nothing is remembered of the session."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"there is no session {session_id!r}, or it was forgotten")
+        self.session_id = session_id
+
+
 class UnknownModel(FerrumError):
     """The request names a model that is not served; ``known`` lists what is."""
 
@@ -37,3 +55,26 @@ class UnknownModel(FerrumError):
         self.name = name
         self.known = tuple(known)
         super().__init__(f"the model {name!r} is not served here; there is: {', '.join(self.known)}")
+
+
+class MalformedHttp(FerrumError):
+    """The bytes on a connection are no HTTP/1.1 request."""
+
+    def __init__(self) -> None:
+        super().__init__("this is no HTTP/1.1 request")
+
+
+class HeadTooLarge(FerrumError):
+    """A request's line and headers are longer than ``limit_bytes``."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the request's line and headers are longer than {limit_bytes} bytes; shorten them")
+        self.limit_bytes = limit_bytes
+
+
+class BodyTooSlow(FerrumError):
+    """Nothing more of a request's body came for ``waited_s`` seconds."""
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"nothing more of the request body came for {waited_s:g} s; send it again")
+        self.waited_s = waited_s

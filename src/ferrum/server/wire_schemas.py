@@ -95,7 +95,9 @@ class GenerationBody(BaseModel):
 
 
 class ChatCompletionBody(GenerationBody):
-    """POST /v1/chat/completions. ``messages`` is checked by the chat package."""
+    """POST /v1/chat/completions. ``messages`` is checked by the chat package; of ``metadata`` only the name
+    of a session is read.
+    """
 
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None
@@ -104,6 +106,7 @@ class ChatCompletionBody(GenerationBody):
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    metadata: Any = None
 
 
 class CompletionBody(GenerationBody):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class MatchResult:
+class MatchResult(NamedTuple):
     """``emit`` is text that is safe to show; with ``stop`` it ends where that stop string begins."""
 
     emit: str
@@ -52,6 +52,11 @@ class StopMatcher:
         self._held = ""
         # The earliest complete stop string in the held text.
         self._match: _Span | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to look for: all text may be shown as it comes."""
+        return not self._root.children
 
     def push(self, text: str) -> MatchResult:
         """Takes the next piece. After a match nothing more may be pushed."""

@@ -223,3 +223,17 @@ async def test_a_pin_beside_running_requests_takes_nothing_they_were_promised() 
         for answer in answers:
             assert (await answer).usage.completion_tokens == 60
         assert not [each for each in workshop.recorder.events if type(each).__name__ == "RequestPreempted"]
+
+
+async def test_no_more_pins_than_a_bound_exist_however_little_room_they_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ferrum.scheduling.pinned_prefixes._MOST_PINS", 3)
+    async with running(_workshop()) as workshop:
+        pins = workshop.engine.pins
+        for number in range(3):
+            await asyncio.to_thread(pins.pin, f"p{number}", TextPrompt(RULES))
+        with pytest.raises(ResourceExhausted, match="pinned prefixes: 4 needed, 3 available; unpin one"):
+            await asyncio.to_thread(pins.pin, "p3", TextPrompt(RULES))
+        await asyncio.to_thread(pins.unpin, "p0")
+        await asyncio.to_thread(pins.pin, "p3", TextPrompt(RULES))

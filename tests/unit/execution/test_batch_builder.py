@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
-from ferrum.execution.batch_builder import BatchBuilder, build_sampling_batch
+from ferrum.core.token_rules import RuleSettings, TokenRules
+from ferrum.execution.batch_builder import BatchBuilder
+from ferrum.execution.sampling_columns import build_sampling_batch
+from ferrum.runtimes.protocol import SamplingBatch
 
 INSTRUCTION = SamplingInstruction(0.5, 3, 0.9, 0.1, seed=2**64 - 1, position=7)
 
@@ -47,6 +52,53 @@ def test_every_array_has_the_type_the_runtime_reads() -> None:
         np.int32,
         np.uint64,
     )
+
+
+instructions = st.builds(
+    SamplingInstruction,
+    temperature=st.floats(0.0, 100.0),
+    top_k=st.integers(0, 2**31 - 1),
+    top_p=st.floats(0.0, 1.0),
+    min_p=st.floats(0.0, 1.0),
+    seed=st.integers(0, 2**64 - 1),
+    position=st.integers(0, 2**31 - 1),
+    rules=st.sampled_from([None, TokenRules(RuleSettings())]),
+    mask=st.sampled_from([None, np.ones(2, np.uint32)]),
+)
+decodes = st.lists(
+    st.tuples(instructions, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 2)), min_size=1, max_size=5
+)
+
+
+@given(st.lists(decodes, min_size=1, max_size=5))
+def test_a_step_of_decodes_reads_like_the_same_decodes_beside_a_prompt(
+    steps: list[list[tuple[SamplingInstruction, int, int]]],
+) -> None:
+    """Steps of decodes alone are written another way, over the memory of the last one."""
+    prompt = SequencePart("prompt", (1, 2), 0, (3,), ())
+    alone, beside = BatchBuilder(), BatchBuilder()
+    for step in steps:
+        parts = tuple(
+            SequencePart(str(row), (token_id,), start, (row,), (choice,))
+            for row, (choice, token_id, start) in enumerate(step)
+        )
+        batch, mixed = alone.build(StepPlan(parts)), beside.build(StepPlan((*parts, prompt)))
+        num_rows = len(parts)
+        for name in ("token_ids", "positions", "output_rows", "block_tables"):
+            written, expected = getattr(batch, name), getattr(mixed, name)[:num_rows]
+            assert written.dtype == expected.dtype, name
+            assert written.tobytes() == expected.tobytes(), name
+        assert batch.sequence_starts.tolist() == mixed.sequence_starts.tolist()[: num_rows + 1]
+        assert batch.sampling is not None
+        assert mixed.sampling is not None
+        for field in fields(SamplingBatch):
+            written, expected = getattr(batch.sampling, field.name), getattr(mixed.sampling, field.name)
+            if isinstance(expected, np.ndarray):
+                assert written.dtype == expected.dtype, field.name
+                assert written.flags.c_contiguous, field.name
+                assert written.tobytes() == expected.tobytes(), field.name
+            else:
+                assert written == expected, field.name
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 40)), min_size=1, max_size=20))

@@ -17,8 +17,8 @@ from ferrum.core.arrays import FloatArray
 from ferrum.core.errors import InvalidConfig, UnsupportedModel
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.step import SamplingInstruction
-from ferrum.execution.batch_builder import build_sampling_batch
 from ferrum.execution.reference_choice import choose_tokens
+from ferrum.execution.sampling_columns import build_sampling_batch
 from ferrum.models.architectures import build_plan
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.runtimes.native import NativeRuntime, StepLimits

@@ -14,7 +14,7 @@ from ferrum import _native
 from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.core.step import SamplingInstruction
 from ferrum.core.token_rules import RuleSettings, TokenMask, TokenRules
-from ferrum.execution.batch_builder import build_sampling_batch
+from ferrum.execution.sampling_columns import build_sampling_batch
 from ferrum.sampling.reference_sampler import Choice, allowed_tokens, choose, choose_with_state
 
 KERNEL_SETS = _native.kernel_sets()
