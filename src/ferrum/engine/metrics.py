@@ -12,6 +12,7 @@ from ferrum.core.events import (
     Event,
     FirstToken,
     OutstandingAtClose,
+    RequestAdmitted,
     RequestFinished,
     RequestPreempted,
     RequestQueued,
@@ -47,6 +48,9 @@ class EngineMetrics:
         for reason in FinishReason:
             self._finished.labels(reason.value)
         self._preemptions = self._counter("preemptions_total", "Running requests that had to give way")
+        self._recomputed = self._counter(
+            "recomputed_tokens_total", "Tokens to compute again after their request had to give way"
+        )
         self._prompt_tokens = self._counter("prompt_tokens_total", "Prompt tokens of accepted requests")
         self._generated = self._counter("tokens_generated_total", "Tokens chosen")
         self._prefill_tokens = self._counter(
@@ -96,6 +100,8 @@ class EngineMetrics:
                 self._duration.observe(duration_s)
             case RequestPreempted():
                 self._preemptions.inc()
+            case RequestAdmitted(recompute_tokens=recompute_tokens) if recompute_tokens:
+                self._recomputed.inc(recompute_tokens)
             case StepFailed():
                 self._failed_steps.inc()
             case EngineFailed():
