@@ -54,7 +54,8 @@ class Experiment:
 
     async def run(self) -> None:
         # A server that has run for a while has touched its KV blocks; the system gives out new pages slowly.
-        await self._end(await self._start(3, self._random(self._prompt_tokens - 1000), 100))
+        # The three go on writing until all have begun, so that none takes the blocks of another.
+        await self._end(await self._start(3, self._random(self._prompt_tokens - 1000), 1000))
         alone = statistics.median([await self.first_token_s() for _ in range(2)])
         streams = await self._start(self._num_streams, TextPrompt(STREAM_PROMPT), MOST_STREAM_TOKENS)
         await asyncio.sleep(SETTLE_S)

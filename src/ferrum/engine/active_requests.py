@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from ferrum.core.errors import DeadlineExceeded, FerrumError
 from ferrum.core.request import FinishReason, InferenceResult
@@ -125,9 +126,12 @@ class ActiveRequests:
         else:
             self._stall_watch.rest()
         try:
-            self._scheduler.finish(request.request_id)
-            self._slots.release(request.request_id)
-            self._news.account_closed(request.request_id)
+            # In the reverse of this order, each whatever becomes of the others: what cannot be given back is
+            # told when the account is closed.
+            with ExitStack() as books:
+                books.callback(self._news.account_closed, request.request_id)
+                books.callback(self._slots.release, request.request_id)
+                books.callback(self._scheduler.finish, request.request_id)
         finally:
             # Whatever is wrong with our books, nobody may wait for an answer that will not come.
             self._news.request_ended(request, answer)

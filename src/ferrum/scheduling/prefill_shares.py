@@ -112,8 +112,7 @@ class PrefillShares:
         """What the gap was before the prompt came: streams that deepen meanwhile do not widen the bound."""
         beginning = self._beginning
         if beginning is None or beginning.oldest is not oldest or beginning.num_decodes != num_decodes:
-            usual = self._pace.usual_decodes(num_decodes)
-            beginning = self._beginning = _Beginning(oldest, num_decodes, alone if usual is None else usual)
+            beginning = self._beginning = _Beginning(oldest, num_decodes, alone)
         return min(beginning.seconds, alone)
 
     def _buy(self, purse: _Purse, sequence: Sequence, taken: int) -> int:

@@ -18,8 +18,8 @@ from ferrum.scheduling.work_rates import WorkRates
 
 # Of a step's time, what its prompts took at least, however long its decodes were thought to take.
 _LEAST_SHARE = 0.1
-# How many steps of decodes alone say what is usual, and how few do not. Of steps alike in a row, the rates
-# are learned from as many: each corrects 30 % of the error, so of what is older 0.5 % would be left.
+# How many steps of decodes alone say how slow they are, and how few do not. Of steps alike in a row, the
+# rates are learned from as many: each corrects 30 % of the error, so of what is older 0.5 % would be left.
 _RECENT_STEPS, _FEWEST_STEPS = 15, 5
 
 
@@ -44,19 +44,18 @@ class StepPace:
         self._prompts = WorkRates()
         self._recent: deque[_DecodeStep] = deque(maxlen=_RECENT_STEPS)  # the last of decodes alone
         self._num_unread = 0  # of the newest of them, those that taught nothing yet
-
-    def usual_decodes(self, num_decodes: int) -> float | None:
-        """Seconds that recent steps of so many decodes alone took; None after too few of them.
-
-        A median, where the prediction follows the last ones: those in which a prompt is being prepared beside
-        them are slow.
-        """
-        seconds = [step.seconds for step in self._recent if len(step.parts) == num_decodes]
-        return median(seconds) if len(seconds) >= _FEWEST_STEPS else None
+        self._slowness_of: dict[int, float] = {}  # by number of rows, until the next of them
 
     def predict_decodes(self, parts: Sequence[SequencePart]) -> float:
-        """Seconds of a step of decodes alone; 0 for none."""
-        return self._decode_rates().predict(self._work_of(parts)) if parts else 0.0
+        """Seconds of a step of decodes alone; 0 for none.
+
+        As slow as the median of the last such steps, where the rates follow the very last ones: those in
+        which a prompt is being prepared beside them are slow, and it is then that it is asked.
+        """
+        if not parts:
+            return 0.0
+        seconds = self._decode_rates().predict(self._work_of(parts))
+        return seconds * self._slowness(_num_rows(parts))
 
     def predict_rows(self, starts: Sequence[int]) -> float:
         """Seconds of a step that decodes the tokens at these positions, each of another sequence."""
@@ -96,7 +95,7 @@ class StepPace:
         if seconds <= 0.0:
             return
         if all(part.is_decode for part in parts):
-            self._note(_DecodeStep(parts, sum([len(part.token_ids) for part in parts]), seconds))
+            self._note(_DecodeStep(parts, _num_rows(parts), seconds))
             return
         decodes = [part for part in parts if part.is_decode]
         work = self._work_of([part for part in parts if not part.is_decode])
@@ -110,6 +109,7 @@ class StepPace:
         if self._num_unread and self._recent[-1].num_rows != step.num_rows:
             self._decode_rates()
         self._recent.append(step)
+        self._slowness_of.clear()
         self._num_unread = min(self._num_unread + 1, _RECENT_STEPS)
 
     def _decode_rates(self) -> WorkRates:
@@ -118,9 +118,23 @@ class StepPace:
         self._num_unread = 0
         return self._decodes
 
+    def _slowness(self, num_rows: int) -> float:
+        """Recent decodes' times over what is predicted of them now; of as many rows if enough had them."""
+        if num_rows not in self._slowness_of:
+            alike = [step for step in self._recent if step.num_rows == num_rows]
+            steps = alike if len(alike) >= _FEWEST_STEPS else list(self._recent)
+            rates = self._decode_rates()
+            ratios = [step.seconds / rates.predict(self._work_of(step.parts)) for step in steps]
+            self._slowness_of[num_rows] = median(ratios) if len(ratios) >= _FEWEST_STEPS else 1.0
+        return self._slowness_of[num_rows]
+
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
         num_outputs = sum(part.num_outputs for part in parts)
         return self._work.of(_work_parts(parts), num_outputs)
+
+
+def _num_rows(parts: Sequence[SequencePart]) -> int:
+    return sum([len(part.token_ids) for part in parts])
 
 
 def _work_parts(parts: Iterable[SequencePart]) -> Iterable[WorkPart]:

@@ -52,14 +52,34 @@ def test_steps_that_were_interrupted_mislead_it_little() -> None:
     assert pace.predict_decodes(decodes) == pytest.approx(SimulatedMachine().seconds(decodes), rel=0.25)
 
 
-def test_what_is_usual_is_the_median_of_recent_steps_of_as_many_decodes() -> None:
-    pace = StepPace(WORK)
-    for seconds in (0.1, 0.1, 0.1, 0.9):
-        pace.learn([decode(5)], seconds)
-    assert pace.usual_decodes(1) is None
-    pace.learn([decode(5)], 0.9)
-    assert pace.usual_decodes(1) == 0.1
-    assert pace.usual_decodes(2) is None
+def test_the_last_decodes_being_slow_says_little_of_the_next() -> None:
+    """A prompt that is being taken in beside them slows a few; it is predicted for by what was before."""
+    machine, pace = SimulatedMachine(), taught(SimulatedMachine())
+    decodes = [decode(200) for _ in range(8)]
+    for slowness in [1.0] * 20 + [1.5] * 6:
+        pace.learn(decodes, slowness * machine.seconds(decodes))
+    assert pace.predict_decodes(decodes) == pytest.approx(machine.seconds(decodes), rel=0.01)
+
+
+def test_decodes_that_stay_slow_are_predicted_so() -> None:
+    machine, pace = SimulatedMachine(), taught(SimulatedMachine())
+    decodes = [decode(200) for _ in range(8)]
+    for _ in range(15):
+        pace.learn(decodes, 3.0 * machine.seconds(decodes))
+    assert pace.predict_decodes(decodes) == pytest.approx(3.0 * machine.seconds(decodes), rel=0.01)
+
+
+def test_a_prompt_beside_decodes_that_were_slow_before_it_is_not_thought_cheap() -> None:
+    """What a mixed step takes longer than its decodes is the prompt's, not hidden in too slow decodes."""
+    machine, pace = SimulatedMachine(), taught(SimulatedMachine())
+    decodes = [decode(200) for _ in range(8)]
+    for slowness in [1.0] * 20 + [1.5] * 6:
+        pace.learn(decodes, slowness * machine.seconds(decodes))
+    both = [*decodes, chunk(2000, 30)]
+    for _ in range(30):
+        pace.learn(both, machine.seconds(both))
+    added = machine.seconds(both) - machine.seconds(decodes)
+    assert pace.predict_chunk(2000, 30) == pytest.approx(added, rel=0.02)
 
 
 @given(seconds=st.floats(0.0, 1.0), start=st.integers(0, 8000), most=st.integers(1, 600))
