@@ -113,8 +113,10 @@ class ActiveRequests:
 
     def end_due(self) -> None:
         """Ends those whose callers left and those whose time is over."""
-        self._end_cancelled()
-        self._end_expired()
+        if self._cancelled:
+            self._end_cancelled()
+        if self._deadlines:
+            self._end_expired()
 
     def end(self, request: ActiveRequest, text: str, end: FinishReason | FerrumError) -> None:
         """Returns what the request held, then answers: with the last of its ``text``, or with an error."""

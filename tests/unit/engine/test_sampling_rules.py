@@ -70,7 +70,7 @@ async def alone(requests: Sequence[InferenceRequest]) -> list[tuple[int, ...]]:
 
 
 def wait_for_all(workshop: Workshop, count: int) -> None:
-    """Holds the first step until all requests are there: an engine may be done with one before others come."""
+    """Holds the first step until all are there: an engine may be done with one before others come."""
     while len(workshop.recorder.of(RequestQueued)) < count:
         time.sleep(0.001)
 
