@@ -109,7 +109,7 @@ def test_answer_and_prompt_log_probabilities_are_the_same_numbers(llm: LLM) -> N
     "config",
     [
         EngineConfig(scheduler=SchedulerConfig(max_scored_tokens=1)),
-        EngineConfig(scheduler=SchedulerConfig(prefill_chunk_tokens=3)),
+        EngineConfig(scheduler=SchedulerConfig(prefill_step_chunk=3)),
         EngineConfig(prefix_cache=False),
         EngineConfig(speculation=SpeculationConfig(SpeculationMethod.NGRAM)),
     ],

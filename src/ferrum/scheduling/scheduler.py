@@ -22,6 +22,7 @@ from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.step import SampledToken, SequencePart, StepPlan
 from ferrum.plan.plan_work import UNIFORM_WORK
 from ferrum.scheduling.block_promises import BlockPromises
+from ferrum.scheduling.fill_first import FillFirst
 from ferrum.scheduling.output_lengths import OutputLengths
 from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
 from ferrum.scheduling.prefill_shares import PrefillShares
@@ -39,7 +40,7 @@ _NO_TOKENS: list[SampledToken] = []
 
 class ContinuousBatchScheduler:
     """One StepPlan per iteration: decodes, then admission, then chunked prefill in the rest of the budgets of
-    tokens and time.
+    tokens and time. With ``prefill_first_until_active`` decodes wait while the batch fills.
 
     Requests are admitted in the order of their tickets, or of priorities and shares if so configured, when
     the KV room promised to them is there. A request that outgrows its promise when nothing is left preempts
@@ -62,6 +63,7 @@ class ContinuousBatchScheduler:
         self._speculation = speculation
         self._pace = pace or StepPace(UNIFORM_WORK)
         self._prefill_shares = PrefillShares(config, self._pace)
+        self._fill_first = FillFirst(min(config.prefill_first_until_active, config.max_running_requests))
         self._cache = cache
         self._states = states
         self._observers = observers or Observers()
@@ -150,9 +152,12 @@ class ContinuousBatchScheduler:
     def schedule(self, drafts: Mapping[str, tuple[int, ...]] = _NO_DRAFTS) -> StepPlan | None:
         """The next step, or None when there is nothing to do. ``drafts``: tokens to try, by request."""
         budget = TokenBudget(self._config.max_num_batched_tokens)
-        decodes = self._decode_parts(budget, drafts)
+        is_filling = self._fill_first.holds_decodes(self._running, len(self._waiting))
+        decodes = [] if is_filling else self._decode_parts(budget, drafts)
         self._admit_waiting()
         prefills = self._prefill_parts(budget, decodes)
+        if is_filling and not prefills:
+            decodes = self._decode_parts(budget, drafts)
         if not decodes and not prefills:
             return None
         return StepPlan((*decodes, *prefills), sum(len(part.token_ids) for part in prefills))
@@ -181,6 +186,8 @@ class ContinuousBatchScheduler:
                 num_drafted += part.num_drafts
                 num_accepted += num_right
         if num_drafted:
+            if self._speculation is not None:
+                self._speculation.accepted(num_accepted)
             self._observers.on(TokensDrafted(num_drafted, num_accepted))
 
     def finish(self, request_id: str) -> None:
@@ -349,7 +356,8 @@ class ContinuousBatchScheduler:
         insort(self._running, sequence, key=lambda running: running.rank)
         self._rendezvous.lead(sequence)
         waited_s = self._clock() - sequence.waiting_since
-        self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
+        recompute_tokens = max(0, sequence.num_computed_before - match.num_tokens)
+        self._observers.on(RequestAdmitted(sequence.request_id, waited_s, recompute_tokens))
         return True
 
     def _cache_use(self, sequence: Sequence, match: PrefixMatch) -> CacheUse:

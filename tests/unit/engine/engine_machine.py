@@ -99,7 +99,7 @@ class EngineMachine(RuleBasedStateMachine):
         scheduler = SchedulerConfig(
             max_running_requests=max_running,
             max_waiting_requests=max_waiting,
-            prefill_chunk_tokens=chunk,
+            prefill_step_chunk=chunk,
             expected_output_tokens=expected,
             fair_tenants=is_fair,
             policy=policy,

@@ -77,7 +77,7 @@ async def test_company_chunks_and_preemption_change_no_token() -> None:
     ) as workshop:
         alone = [await workshop.engine.infer(request) for request in requests]
     tight = SchedulerConfig(
-        max_num_batched_tokens=9, prefill_chunk_tokens=3, max_running_requests=8, expected_output_tokens=1
+        max_num_batched_tokens=9, prefill_step_chunk=3, max_running_requests=8, expected_output_tokens=1
     )
     executor = ScriptedExecutor(choose=any_allowed, capacity=_capacity(80))
     async with running(build_workshop(executor, scheduler=tight)) as workshop:

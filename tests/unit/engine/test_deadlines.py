@@ -26,7 +26,7 @@ def timed(request_id: str, timeout_s: float, **more: object) -> InferenceRequest
 def gated(max_running: int = 4) -> tuple[Workshop, StepGate, ManualClock]:
     gate, clock = StepGate(), ManualClock()
     executor = ScriptedExecutor(before_step=gate, keeps_plans=True)
-    scheduler = SchedulerConfig(max_running_requests=max_running, prefill_chunk_tokens=4)
+    scheduler = SchedulerConfig(max_running_requests=max_running, prefill_step_chunk=4)
     return build_workshop(executor, scheduler, clock=clock), gate, clock
 
 

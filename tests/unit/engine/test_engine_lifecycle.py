@@ -33,7 +33,7 @@ async def test_a_cancelled_task_cancels_its_request_and_no_neighbour(num_steps_b
     """Before the first step ended, in prefill and in decode."""
     async with running(build_workshop()) as solo:
         expected = await solo.engine.infer(ask("b", prompt="neighbour"))
-    scheduler = SchedulerConfig(prefill_chunk_tokens=2)
+    scheduler = SchedulerConfig(prefill_step_chunk=2)
     workshop, gate = _gated(scheduler=scheduler)
     async with running(workshop):
         leaving = asyncio.create_task(workshop.engine.infer(ask("a", prompt="leaving soon", max_tokens=50)))
@@ -428,7 +428,7 @@ def test_a_loop_that_closed_cancels_the_requests_it_left_behind() -> None:
 
 
 async def test_a_storm_of_comers_and_goers_leaves_nothing_behind() -> None:
-    scheduler = SchedulerConfig(max_running_requests=4, max_waiting_requests=8, prefill_chunk_tokens=3)
+    scheduler = SchedulerConfig(max_running_requests=4, max_waiting_requests=8, prefill_step_chunk=3)
     async with running(build_workshop(ScriptedExecutor(latency_s=0.0002), scheduler=scheduler)) as workshop:
 
         async def one(number: int) -> None:

@@ -79,7 +79,7 @@ async def test_every_prompt_token_but_the_first_has_a_log_probability() -> None:
     [
         SchedulerConfig(max_scored_tokens=1),
         SchedulerConfig(max_scored_tokens=3),
-        SchedulerConfig(prefill_chunk_tokens=5),
+        SchedulerConfig(prefill_step_chunk=5),
         SchedulerConfig(max_scored_tokens=7, max_num_batched_tokens=16, max_running_requests=2),
     ],
 )

@@ -147,7 +147,7 @@ def test_speculation_changes_no_bit(
         return NgramDrafter() if drafts_by == "ngram" else model_drafter(models[drafts_by], ledger)
 
     executor = native(models["llama"], num_threads=num_threads, kv_dtype=kv_dtype, detail=LogitsDetail.DIGEST)
-    scheduler = SchedulerConfig(prefill_chunk_tokens=chunk, active_decode_prefill_chunk=chunk)
+    scheduler = SchedulerConfig(prefill_step_chunk=chunk, active_decode_prefill_chunk=chunk)
     with opened(executor, drafter, num_tokens, scheduler) as engine:
         together = engine.generate(asked)
         apart = alone(engine, asked)

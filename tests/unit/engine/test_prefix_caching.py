@@ -137,7 +137,7 @@ async def test_followers_go_on_when_their_leader_fails() -> None:
             raise RuntimeError("broken")
 
     executor = ScriptedExecutor(before_step=fail_the_leader)
-    config = SchedulerConfig(prefill_chunk_tokens=8)
+    config = SchedulerConfig(prefill_step_chunk=8)
     async with running(build_workshop(executor, scheduler=config)) as workshop:
         names = ["leader", "one", "two"]
         asks = [ask(name, f"{PROMPT} for {name}") for name in names]
@@ -159,7 +159,7 @@ async def test_a_request_whose_step_failed_leaves_nothing_wrong_behind() -> None
             raise RuntimeError("broken")
 
     executor = ScriptedExecutor(before_step=fail_twice)
-    config = SchedulerConfig(prefill_chunk_tokens=8)
+    config = SchedulerConfig(prefill_step_chunk=8)
     async with running(build_workshop(executor, scheduler=config)) as workshop:
         results = [
             await asyncio.gather(workshop.engine.infer(ask(name, PROMPT)), return_exceptions=True)

@@ -57,7 +57,7 @@ class RecurrentExecutor(ScriptedExecutor):
 def _engine(
     executor: RecurrentExecutor, recorder: Recorder | None = None, max_slots: int | None = 2
 ) -> ContinuousBatchEngine:
-    scheduler = SchedulerConfig(prefill_chunk_tokens=3, expected_output_tokens=1)
+    scheduler = SchedulerConfig(prefill_step_chunk=3, expected_output_tokens=1)
     config = EngineConfig(scheduler=scheduler, recurrent_state_max_slots=max_slots)
     builder = EngineBuilder(config).with_executor(executor).with_tokenizer(ByteTokenizer())
     return builder.with_observer(recorder or Recorder()).build()

@@ -213,7 +213,7 @@ async def test_time_that_runs_out_leaves_what_there_is_of_every_answer() -> None
 async def test_time_that_runs_out_before_any_token_refuses_the_request() -> None:
     clock = ManualClock()
     executor = ScriptedExecutor(before_step=lambda plan: clock.advance(10))
-    scheduler = SchedulerConfig(prefill_chunk_tokens=8)
+    scheduler = SchedulerConfig(prefill_step_chunk=8)
     async with running(build_workshop(executor, scheduler, clock=clock)) as workshop:
         with pytest.raises(DeadlineExceeded):
             await workshop.engine.infer(replace(several(), timeout_s=5.0))
