@@ -300,8 +300,8 @@ class EngineMachine(RuleBasedStateMachine):
             case DeadlineExceeded():
                 assert request.timeout_s is not None
             case InternalError():
-                # One that only stumbled is repeated, and costs nobody anything.
-                assert name in self.executor.poisoned
+                # A step that only stumbled is repeated, and costs nobody anything.
+                assert name in self.executor.failed_twice
             case asyncio.CancelledError():
                 assert name in self.left
             case EngineClosed():
