@@ -29,16 +29,20 @@ from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.speculation_config import SpeculationConfig
 from ferrum.core.token_policy_level import TokenPolicyLevel
+from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.engine.saved_pins import SavedPins
 from ferrum.server.admin_key import AdminKey
 from ferrum.server.administration import Administration
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.listening_socket import bind_socket, socket_url
+from ferrum.server.open_files import allow_many_connections
 from ferrum.server.served_models import ServedModels
 from ferrum.server.server_context import ServerContext
 from ferrum.server.server_options import MEBIBYTE, ServerOptions
 from ferrum.server.session_cache import SessionCache, SessionLimits
+
+log = logging.getLogger("ferrum.server")
 
 _WARM_UP_AFTER_S = 1.0
 
@@ -100,6 +104,7 @@ def serve_session(settings: ServeSettings) -> None:
     # Before the model is loaded, as they may be refused.
     admin_key = None if pins.admin_key is None else AdminKey(pins.admin_key)
     folder = None if pins.folder is None else SavedPrefixFolder(pins.folder, pins.most_bytes)
+    allow_many_connections()
     with bind_socket(settings.host, settings.port) as bound:
         say(f"loading {settings.model}")
         started_at = time.monotonic()
@@ -109,7 +114,7 @@ def serve_session(settings: ServeSettings) -> None:
                 settings.model, load_options, LateDownloadProgress(), settings.executor, observers
             )
         # Reading the vocabulary for constraints would hold streams up: now there are none, or hardly any.
-        warming_up = threading.Timer(_WARM_UP_AFTER_S, running.engine.warm_up)
+        warming_up = threading.Timer(_WARM_UP_AFTER_S, _warm_up, (running.engine,))
         warming_up.daemon = True
         warming_up.start()
         try:
@@ -152,6 +157,14 @@ def _restore(saved: SavedPins) -> None:
     say(f"restored {len(pinned)} pinned prefixes, {num_tokens} tokens")
     for name, error in refused:
         say(f"not restored: {name}: {error}")
+
+
+def _warm_up(engine: ContinuousBatchEngine) -> None:
+    try:
+        engine.warm_up()
+    except Exception as error:
+        # Nothing is lost: the first request that needs it tries again, and a bug of ours shows its traceback.
+        log.warning("constraints are not prepared yet: %s: %s", type(error).__name__, error)
 
 
 def _require_places(evidence: EvidenceConfig) -> None:

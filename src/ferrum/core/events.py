@@ -49,15 +49,20 @@ class RequestQueued:
 
 @dataclass(frozen=True, slots=True)
 class RequestAdmitted:
-    """A waiting request (new, or preempted before) joined the running ones."""
+    """A waiting request (new, or preempted before) joined the running ones.
+
+    ``recompute_tokens`` had been computed when it was preempted, and are no longer in the cache.
+    """
 
     request_id: str
     waited_s: float
+    recompute_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RequestPreempted:
-    """A running request gave its blocks back and waits again; ``recompute_tokens`` will be computed anew."""
+    """A running request gave its blocks back and waits again; of ``recompute_tokens`` the cache keeps what it
+    can."""
 
     request_id: str
     recompute_tokens: int

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from ferrum.core.errors import ContextLengthExceeded, InvalidRequest, QueueFull
 from ferrum.core.events import (
     EngineFailed,
     Event,
     FirstToken,
     OutstandingAtClose,
+    RequestAdmitted,
     RequestFinished,
     RequestPreempted,
     RequestQueued,
@@ -40,10 +42,15 @@ class EngineMetrics:
         self._rejected = self._counter(
             "requests_rejected_total", "Requests refused before they waited", "error"
         )
+        for refusal in (QueueFull, ContextLengthExceeded, InvalidRequest):
+            self._rejected.labels(refusal.__name__)
         self._finished = self._counter("requests_finished_total", "Requests that ended", "finish_reason")
         for reason in FinishReason:
             self._finished.labels(reason.value)
         self._preemptions = self._counter("preemptions_total", "Running requests that had to give way")
+        self._recomputed = self._counter(
+            "recomputed_tokens_total", "Tokens to compute again after their request had to give way"
+        )
         self._prompt_tokens = self._counter("prompt_tokens_total", "Prompt tokens of accepted requests")
         self._generated = self._counter("tokens_generated_total", "Tokens chosen")
         self._prefill_tokens = self._counter(
@@ -93,6 +100,8 @@ class EngineMetrics:
                 self._duration.observe(duration_s)
             case RequestPreempted():
                 self._preemptions.inc()
+            case RequestAdmitted(recompute_tokens=recompute_tokens) if recompute_tokens:
+                self._recomputed.inc(recompute_tokens)
             case StepFailed():
                 self._failed_steps.inc()
             case EngineFailed():

@@ -186,6 +186,8 @@ class ContinuousBatchScheduler:
                 num_drafted += part.num_drafts
                 num_accepted += num_right
         if num_drafted:
+            if self._speculation is not None:
+                self._speculation.accepted(num_accepted)
             self._observers.on(TokensDrafted(num_drafted, num_accepted))
 
     def finish(self, request_id: str) -> None:
@@ -341,7 +343,8 @@ class ContinuousBatchScheduler:
         insort(self._running, sequence, key=lambda running: running.rank)
         self._rendezvous.lead(sequence)
         waited_s = self._clock() - sequence.waiting_since
-        self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
+        recompute_tokens = max(0, sequence.num_computed_before - match.num_tokens)
+        self._observers.on(RequestAdmitted(sequence.request_id, waited_s, recompute_tokens))
         return True
 
     def _cache_use(self, sequence: Sequence, match: PrefixMatch) -> CacheUse:

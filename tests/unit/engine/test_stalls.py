@@ -171,6 +171,29 @@ def test_the_watch_tells_once_for_each_stall_and_sleeps_without_work() -> None:
     watch.close()
 
 
+@pytest.mark.parametrize("is_looked_at_first_by_its_thread", [True, False])
+def test_time_in_which_the_whole_process_was_stopped_is_no_stall(
+    is_looked_at_first_by_its_thread: bool,
+) -> None:
+    clock, told = ManualClock(), []
+    watch = StallWatch(1.0, clock, told.append, real_clock=clock)
+    watch.begin()
+    for _ in range(3):
+        clock.advance(100.0)
+        if is_looked_at_first_by_its_thread:
+            threading.Event().wait(0.3)
+        assert not watch.is_stalled
+        threading.Event().wait(0.3)
+        assert not watch.is_stalled
+        for is_over in (False, True):  # as long as its thread looks in between, time counts
+            clock.advance(0.7)
+            threading.Event().wait(0.3)
+            assert watch.is_stalled is is_over
+        watch.note_step()
+    watch.close()
+    assert told == [pytest.approx(1.5, abs=0.2)] * 3
+
+
 async def test_a_request_that_waits_for_its_tokenizer_is_no_work_of_the_engine() -> None:
     workshop, gate, clock = gated()
     async with running(workshop):
