@@ -179,6 +179,7 @@ class InvalidConstraint(InvalidRequest):
         place = "" if pointer is None else f" at {pointer or 'the top of the schema'}"
         subject = f"{keyword!r}{place} " if keyword is not None else f"{place.lstrip()}: " if place else ""
         super().__init__(f"{subject}{problem}", param="constraint")
+        self.reason = problem
         self.keyword = keyword
         self.pointer = pointer
 

@@ -80,7 +80,7 @@ class EngineStep:
             self._requests.end_due()
             plan = self._scheduler.schedule(drafts)
             if plan is None:
-                num_active = len(self._requests)
+                num_active = self._requests.num_unfinished
                 assert not num_active, f"nothing to run although {num_active} requests are active"
                 self._news.step_skipped()
                 return None

@@ -186,6 +186,8 @@ class ContinuousBatchScheduler:
                 num_drafted += part.num_drafts
                 num_accepted += num_right
         if num_drafted:
+            if self._speculation is not None:
+                self._speculation.accepted(num_accepted)
             self._observers.on(TokensDrafted(num_drafted, num_accepted))
 
     def finish(self, request_id: str) -> None:

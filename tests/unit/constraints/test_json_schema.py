@@ -231,7 +231,7 @@ def test_random_answers_of_generated_schemas_validate(compiler: ConstraintCompil
             checker = Draft202012Validator.FORMAT_CHECKER
             if next(Draft202012Validator(schema, format_checker=checker).iter_errors(value), None):
                 wrong.append((schema, bytes(token_ids)))
-            assert gate.problem() is None
+            assert gate.look().result(10) is None
     assert not wrong
     assert refused <= 6
     assert num_answers >= 40
