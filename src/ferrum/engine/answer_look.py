@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from ferrum.core.errors import BrokenConstraint, FerrumError, InternalError
+from ferrum.core.errors import AnswerCutByStop, BrokenConstraint, FerrumError, InternalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,5 +27,6 @@ class Look:
             return InternalError(f"the answer could not be looked at again: {error!r}")
         if problem is None:
             return None
-        cut = "" if self.cut_by is None else f"the stop string {self.cut_by!r} cut it: "
-        return BrokenConstraint(request_id, cut + problem)
+        if self.cut_by is not None:
+            return AnswerCutByStop(request_id, self.cut_by, problem)
+        return BrokenConstraint(request_id, problem)

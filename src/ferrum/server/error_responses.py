@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ferrum.core.errors import (
+    AnswerCutByStop,
     BrokenConstraint,
     ChatTemplateError,
     ConstraintTooComplex,
@@ -91,6 +92,7 @@ KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (InvalidConstraint, ErrorKind(400, INVALID, "invalid_constraint")),
     (ConstraintTooComplex, ErrorKind(400, INVALID, "constraint_too_complex")),
     (InvalidRequest, ErrorKind(400, INVALID)),
+    (AnswerCutByStop, ErrorKind(400, INVALID, "constraint_not_fulfilled")),
     (BrokenConstraint, ErrorKind(500, "internal_server_error", "constraint_not_fulfilled")),
     (QueueFull, ErrorKind(429, "rate_limit_error", "queue_full")),
     (DeadlineExceeded, ErrorKind(504, "timeout_error", "deadline_exceeded")),

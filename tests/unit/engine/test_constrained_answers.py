@@ -12,7 +12,7 @@ from engine_factory import ask, build_workshop, running
 
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.constraint import Constraint
-from ferrum.core.errors import BrokenConstraint, ForbiddenToken, InvalidConstraint
+from ferrum.core.errors import AnswerCutByStop, ForbiddenToken, InvalidConstraint
 from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult
 from ferrum.core.step import SamplingInstruction
 from ferrum.execution.executor import ExecutorCapacity
@@ -161,9 +161,9 @@ async def _end(answer: bytes, **more: object) -> InferenceResult:
 
 
 async def test_a_stop_string_inside_a_json_value_is_an_error_and_inside_other_text_a_stop() -> None:
-    with pytest.raises(BrokenConstraint, match="stop string"):
+    with pytest.raises(AnswerCutByStop, match="stop string"):
         await _end(b'{"a": "xy"}', stop=("x",), constraint=Constraint.json_object())
-    with pytest.raises(BrokenConstraint, match="stop string"):
+    with pytest.raises(AnswerCutByStop, match="stop string"):
         await _end(b'{"a": 1}', stop=("}",), constraint=Constraint.json_object())
     result = await _end(
         b'{"a": 1}', stop=("}",), include_stop_str_in_output=True, constraint=Constraint.json_object()
