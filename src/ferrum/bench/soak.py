@@ -209,7 +209,7 @@ class Soak:
     def _shape(self) -> _Shape:
         draw = self._draw
         has_limit = draw.random() >= _SHARE_WITHOUT_LIMIT
-        stop = draw.choice(_STOPS)
+        stop: tuple[str, ...] = draw.choice(_STOPS)
         if not has_limit:
             stop = () if draw.random() < _SHARE_WITHOUT_STOP else _SOON
         is_abort = draw.random() < _SHARE_OF_ABORTS

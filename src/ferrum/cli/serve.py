@@ -87,6 +87,16 @@ def serve(
     max_waiting: Annotated[
         int, typer.Option("--max-waiting", help="Requests that may wait; more are refused with 429.")
     ] = 512,
+    max_waiting_tokens: Annotated[
+        int,
+        typer.Option("--max-waiting-tokens", help="Tokens of all prompts that may wait; more are refused."),
+    ] = _USUAL.max_waiting_tokens,
+    max_num_batched_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-num-batched-tokens", help="Most tokens in one step.  [default: 512, if memory allows]"
+        ),
+    ] = None,
     max_decode_stretch: Annotated[
         float,
         typer.Option(
@@ -175,6 +185,8 @@ def serve(
             max_running=max_num_seqs,
             max_decode_stretch=max_decode_stretch,
             max_waiting=max_waiting,
+            max_waiting_tokens=max_waiting_tokens,
+            max_batched_tokens=max_num_batched_tokens,
             prefill=PrefillSettings(
                 prefill_first_until_active, prefill_step_chunk, active_decode_prefill_chunk
             ),

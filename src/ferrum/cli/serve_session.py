@@ -51,7 +51,7 @@ _WARM_UP_AFTER_S = 1.0
 class ServeSettings:
     """The options of ``ferrum serve``. Without ``names`` the model is served under its own.
 
-    ``max_running`` None: as many as usual, if memory allows.
+    ``max_running``, ``max_batched_tokens`` None: as many as usual, if memory allows.
     """
 
     model: str
@@ -62,6 +62,8 @@ class ServeSettings:
     max_running: int | None
     max_decode_stretch: float
     max_waiting: int
+    max_waiting_tokens: int
+    max_batched_tokens: int | None
     prefill: PrefillSettings
     scheduling_policy: SchedulingPolicy
     has_fair_tenants: bool
@@ -179,17 +181,21 @@ def _require_places(evidence: EvidenceConfig) -> None:
 def _load_options(settings: ServeSettings) -> LoadOptions:
     usual = SchedulerConfig()
     max_running = usual.max_running_requests if settings.max_running is None else settings.max_running
+    # Every running request needs a token of its own in each step.
+    batched_tokens = settings.max_batched_tokens
+    if batched_tokens is None:
+        batched_tokens = max(usual.max_num_batched_tokens, max_running)
     scheduler = SchedulerConfig(
         max_running_requests=max_running,
         max_decode_stretch=settings.max_decode_stretch,
         max_waiting_requests=settings.max_waiting,
+        max_waiting_tokens=settings.max_waiting_tokens,
         prefill_first_until_active=settings.prefill.prefill_first_until_active,
         prefill_step_chunk=settings.prefill.prefill_step_chunk,
         active_decode_prefill_chunk=settings.prefill.active_decode_prefill_chunk,
         policy=settings.scheduling_policy,
         fair_tenants=settings.has_fair_tenants,
-        # Every running request needs a token of its own in each step.
-        max_num_batched_tokens=max(usual.max_num_batched_tokens, max_running),
+        max_num_batched_tokens=batched_tokens,
     )
     engine = EngineConfig(
         max_model_len=settings.context_length,
@@ -203,7 +209,9 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         evidence=settings.evidence,
     )
     explicit = ExplicitSizes(
-        context_length=settings.context_length is not None, sequences=settings.max_running is not None
+        context_length=settings.context_length is not None,
+        sequences=settings.max_running is not None,
+        batch_tokens=settings.max_batched_tokens is not None,
     )
     return LoadOptions(
         threads=settings.threads,

@@ -122,8 +122,10 @@ class ActiveRequests:
 
     def end_due(self) -> None:
         """Ends those whose callers left, those whose time is over, and those that were looked at."""
-        self._end_cancelled()
-        self._end_expired()
+        if self._cancelled:
+            self._end_cancelled()
+        if self._deadlines:
+            self._end_expired()
         for request, awaited in self._looks.take_done():
             problem = awaited.look.problem(request.request_id)
             self._answer(request, awaited.text, awaited.result if problem is None else problem)

@@ -41,6 +41,24 @@ class RequestOutput:
     Text of all updates joined is the result's text, so a stream and a whole answer agree.
     """
 
+    __slots__ = (
+        "_constraint",
+        "_decoder",
+        "_digests",
+        "_echo",
+        "_gate",
+        "_look",
+        "_looks_for_stops",
+        "_pieces",
+        "_rules",
+        "_spec",
+        "_stop_reason",
+        "_stops",
+        "_terminal_ids",
+        "_token_ids",
+        "_trail",
+    )
+
     def __init__(
         self,
         spec: SequenceSpec,
@@ -50,6 +68,7 @@ class RequestOutput:
     ) -> None:
         self._spec = spec
         self._rules = spec.stops
+        self._terminal_ids = spec.stops.terminal_ids
         self._gate = spec.gate
         self._constraint = spec.constraint
         self._decoder = decoder
@@ -153,9 +172,9 @@ class RequestOutput:
 
     def _read(self, token_id: int) -> OutputUpdate:
         may_end = len(self._token_ids) > self._rules.min_tokens
-        if may_end and token_id in self._rules.stop_ids:
-            return self._end_at(token_id, FinishReason.STOP, self._rules.stop_ids[token_id])
-        if may_end and token_id in self._rules.end_ids:
+        if token_id in self._terminal_ids and may_end:
+            if token_id in self._rules.stop_ids:
+                return self._end_at(token_id, FinishReason.STOP, self._rules.stop_ids[token_id])
             return self._end_at(token_id, FinishReason.EOS, None)
         text = self._decoder.push(token_id)
         if self._looks_for_stops:

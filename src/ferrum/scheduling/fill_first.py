@@ -10,8 +10,8 @@ _MOST_HELD = 16
 
 
 class FillFirst:
-    """While fewer than ``until_active`` requests run, steps are for prompts alone, if there are any: who comes
-    together answers together soon, and the gaps of those who answer already grow. 0: never.
+    """While fewer than ``until_active`` requests run, steps are for prompts alone, if there are any: a batch
+    fills sooner, and the gaps of those who answer already grow. 0: never.
 
     Mutated by the scheduler only.
     """

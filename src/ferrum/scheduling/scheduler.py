@@ -186,6 +186,8 @@ class ContinuousBatchScheduler:
                 num_drafted += part.num_drafts
                 num_accepted += num_right
         if num_drafted:
+            if self._speculation is not None:
+                self._speculation.accepted(num_accepted)
             self._observers.on(TokensDrafted(num_drafted, num_accepted))
 
     def finish(self, request_id: str) -> None:
@@ -233,21 +235,33 @@ class ContinuousBatchScheduler:
         parts = []
         for sequence in tuple(self._running):
             # An older request of this loop may have preempted this one.
-            if sequence.is_decoding and self._make_room(sequence):
-                num_own = num_remaining = sequence.num_remaining_tokens
-                if num_remaining > 1:
-                    num_own = 1 + spare.take(num_remaining - 1)
-                if num_own < num_remaining:
-                    part = self._part(sequence, num_own)
-                else:
-                    drafted = drafts.get(sequence.request_id, ())
-                    if drafted:
-                        drafted = self._fit(sequence, drafted, spare)
-                    num_tokens = sequence.num_computed_tokens + num_own + len(drafted)
-                    part = sequence.decode_part(drafted, self._cache.grow(sequence.request_id, num_tokens))
-                budget.take(len(part.token_ids))
-                parts.append(part)
+            if not sequence.is_decoding:
+                continue
+            # Whoever has the blocks was promised them.
+            table = self._cache.table_within(sequence.request_id, len(sequence.token_ids))
+            if table is not None or self._make_room(sequence):
+                parts.append(self._decode_part(sequence, table, drafts.get(sequence.request_id, ()), spare))
+        budget.take(sum([len(part.token_ids) for part in parts]))
         return parts
+
+    def _decode_part(
+        self,
+        sequence: Sequence,
+        table: tuple[int, ...] | None,
+        drafts: tuple[int, ...],
+        spare: TokenBudget,
+    ) -> SequencePart:
+        """``table``: its blocks, if they have room for all known tokens."""
+        num_remaining = sequence.num_remaining_tokens
+        if num_remaining > 1:
+            num_own = 1 + spare.take(num_remaining - 1)
+            if num_own < num_remaining:
+                return self._part(sequence, num_own)
+        if drafts:
+            drafts = self._fit(sequence, drafts, spare)
+        if drafts or table is None:
+            table = self._cache.grow(sequence.request_id, len(sequence.token_ids) + len(drafts))
+        return sequence.decode_part(drafts, table)
 
     def _fit(self, sequence: Sequence, drafts: tuple[int, ...], spare: TokenBudget) -> tuple[int, ...]:
         """As many drafted tokens as there is room for; nobody gives way for them."""
@@ -298,7 +312,8 @@ class ContinuousBatchScheduler:
     def _note_computed(self, sequence: Sequence, part: SequencePart, tokens: list[SampledToken]) -> None:
         ends_prefill = bool(part.choices) and not sequence.is_decoding
         sequence.take(part, tokens)
-        self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST * len(tokens))
+        if self._config.fair_tenants:
+            self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST * len(tokens))
         publish = self._cache.publish_tail if ends_prefill else self._cache.publish
         publish(sequence.request_id, sequence.token_ids, sequence.num_computed_tokens)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ _LEAST_SHARE = 0.1
 # How many steps of decodes alone say how slow they are, and how few do not. Of steps alike in a row, the
 # rates are learned from as many: each corrects 30 % of the error, so of what is older 0.5 % would be left.
 _RECENT_STEPS, _FEWEST_STEPS = 15, 5
+
+_IS_DECODE = attrgetter("is_decode")
 
 
 class _DecodeStep(NamedTuple):
@@ -94,7 +97,7 @@ class StepPace:
         """A step of ``parts`` took ``seconds``."""
         if seconds <= 0.0:
             return
-        if all(part.is_decode for part in parts):
+        if all(map(_IS_DECODE, parts)):
             self._note(_DecodeStep(parts, _num_rows(parts), seconds))
             return
         decodes = [part for part in parts if part.is_decode]
