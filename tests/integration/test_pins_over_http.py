@@ -238,6 +238,22 @@ def test_pins_and_streams_do_not_disturb_one_another(administrator: _Administrat
         assert [answer.result()[0] for answer in running] == alone * 5
 
 
+def test_a_pin_that_cannot_be_written_or_read_says_why_and_stays(
+    administrator: _Administrator, folder: Path
+) -> None:
+    administrator.call("POST", "pins", 201, SYSTEM)
+    (folder / "saved").rename(folder / "away")
+    code, _, message = administrator.refused("POST", "pins/rules/save", 507)
+    (folder / "away").rename(folder / "saved")
+    assert (code, message.rpartition(": ")[2]) == ("prefix_not_saved", "No such file or directory")
+    administrator.call("POST", "pins/rules/save", 201)
+    (folder / "saved" / "rules.ferrum-kv").write_bytes(b"ferrum-kv 1\n")
+    administrator.call("DELETE", "pins/rules", 200)
+    assert administrator.refused("POST", "pins/rules/restore", 409)[0] == "unusable_saved_prefix"
+    assert administrator.ask("Why?")[0] == administrator.ask("Why?")[0]
+    administrator.call("DELETE", "saved-pins/rules", 200)
+
+
 def test_more_changes_than_may_wait_are_refused_and_the_others_are_made(
     administrator: _Administrator,
 ) -> None:
