@@ -84,7 +84,7 @@ def test_their_sum_is_that_of_the_float_interpreter(llm: LLM, model_path: Path) 
 def test_nothing_that_is_done_to_the_choice_has_a_part_in_them(llm: LLM, changes: dict[str, object]) -> None:
     """The token may be another, but the most likely ones in its place and its own value are the model's."""
     [plain] = llm.generate(TEXT, GREEDY)
-    [changed] = llm.generate(TEXT, replace(GREEDY, **changes))  # type: ignore[arg-type]
+    [changed] = llm.generate(TEXT, replace(GREEDY, **changes))
     assert changed.prompt_logprobs == plain.prompt_logprobs
     assert plain.logprobs is not None
     assert changed.logprobs is not None

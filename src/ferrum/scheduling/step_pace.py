@@ -62,8 +62,7 @@ class StepPace:
 
     def predict_rows(self, starts: Sequence[int]) -> float:
         """Seconds of a step that decodes the tokens at these positions, each of another sequence."""
-        parts = (WorkPart(start, 1) for start in starts)
-        return self._decode_rates().predict(self._work.of(parts, num_outputs=len(starts)))
+        return self._decode_rates().predict(self._work.of_rows(starts, num_outputs=len(starts)))
 
     def predict_row(self, start: int) -> float:
         """Seconds that one more token of a sequence at ``start``, and a choice after it, adds to decodes."""
@@ -132,7 +131,9 @@ class StepPace:
         return self._slowness_of[num_rows]
 
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
-        num_outputs = sum(part.num_outputs for part in parts)
+        num_outputs = sum([part.num_outputs for part in parts])
+        if _num_rows(parts) == len(parts):
+            return self._work.of_rows([part.start_position for part in parts], num_outputs)
         return self._work.of(_work_parts(parts), num_outputs)
 
 

@@ -108,7 +108,7 @@ def test_a_step_must_have_room_for_one_token_of_each_running_request() -> None:
 
 def test_configs_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
-        EngineConfig().max_model_len = 5  # type: ignore[misc]
+        EngineConfig().max_model_len = 5
 
 
 @pytest.mark.parametrize(

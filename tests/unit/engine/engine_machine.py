@@ -128,7 +128,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.executor = GatedExecutor(self.make_executor(pool_blocks.draw(self.pool_blocks)))
         self.drafter = TeachableDrafter(self._mostly_right) if num_drafts else None
         self.workshop: Workshop = build_workshop(
-            self.executor,  # type: ignore[arg-type]
+            self.executor,
             config=config,
             clock=self.clock,
             drafter=self.drafter,
@@ -344,10 +344,10 @@ class EngineMachine(RuleBasedStateMachine):
         return alive[pick % len(alive)] if alive else None
 
     def _queued(self) -> set[str]:
-        return {event.request_id for event in self.workshop.recorder.of(RequestQueued)}  # type: ignore[attr-defined]
+        return {event.request_id for event in self.workshop.recorder.of(RequestQueued)}
 
     def _ended(self) -> list[str]:
-        return [event.request_id for event in self.workshop.recorder.of(RequestFinished)]  # type: ignore[attr-defined]
+        return [event.request_id for event in self.workshop.recorder.of(RequestFinished)]
 
     def _settle(self) -> None:
         """Until the engine waits for a permit, or for work, and its callers have heard what it said."""

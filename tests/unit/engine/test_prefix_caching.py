@@ -103,7 +103,7 @@ async def test_salts_keep_prompts_apart() -> None:
 @pytest.mark.parametrize("salt", ["", 5, b"x"])
 def test_a_salt_that_is_no_text_is_refused(salt: object) -> None:
     with pytest.raises(InvalidRequest, match="cache_salt"):
-        replace(ask(), cache_salt=salt)  # type: ignore[arg-type]
+        replace(ask(), cache_salt=salt)
 
 
 async def test_a_result_explains_a_miss_when_asked() -> None:
@@ -155,7 +155,7 @@ async def test_a_request_whose_step_failed_leaves_nothing_wrong_behind() -> None
             failures_left[0] -= 1
             for part in plan.parts:
                 for block in part.block_table[part.start_position // 4 :]:
-                    executor.block_store.write_block(block, bytes(16))  # type: ignore[union-attr]
+                    executor.block_store.write_block(block, bytes(16))
             raise RuntimeError("broken")
 
     executor = ScriptedExecutor(before_step=fail_twice)

@@ -74,7 +74,7 @@ def _requests() -> list[InferenceRequest]:
 
 
 def _limited(requests: list[InferenceRequest], max_tokens: int) -> list[InferenceRequest]:
-    return [ask(request.request_id, request.prompt.text, max_tokens) for request in requests]  # type: ignore[union-attr]
+    return [ask(request.request_id, request.prompt.text, max_tokens) for request in requests]
 
 
 def _texts(results: list[InferenceResult]) -> list[str]:

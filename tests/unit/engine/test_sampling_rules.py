@@ -49,15 +49,12 @@ def of_the_last_token(request_id: str, history: History, sampling: SamplingInstr
 def workshop_of(num_blocks: int = 64, config: EngineConfig | None = None, **more: object) -> Workshop:
     capacity = ExecutorCapacity(num_blocks, block_tokens=4, context_length=256, vocabulary_size=258)
     executor = ScriptedExecutor(choose=of_the_last_token, capacity=capacity)
-    return build_workshop(executor, config=config, **more)  # type: ignore[arg-type]
+    return build_workshop(executor, config=config, **more)
 
 
 def requests_of(rules: dict[str, object], count: int = 4) -> list[InferenceRequest]:
     asked = {"temperature": 1.0, "max_tokens": 40, "ignore_eos": True, **rules}
-    return [
-        ask(f"r{index}", PROMPT[index:], seed=index, **asked)  # type: ignore[arg-type]
-        for index in range(count)
-    ]
+    return [ask(f"r{index}", PROMPT[index:], seed=index, **asked) for index in range(count)]
 
 
 async def answers(workshop: Workshop, requests: Sequence[InferenceRequest]) -> list[InferenceResult]:
@@ -140,6 +137,6 @@ async def test_what_this_model_cannot_have_is_refused_before_anything_runs(
     workshop = workshop_of()
     async with running(workshop):
         with pytest.raises(InvalidRequest) as refusal:
-            await workshop.engine.infer(ask(**rules))  # type: ignore[arg-type]
+            await workshop.engine.infer(ask(**rules))
         assert refusal.value.param == param
         workshop.assert_nothing_is_held()

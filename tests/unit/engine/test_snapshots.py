@@ -37,7 +37,7 @@ SNAPSHOT = AdmissionSnapshot(
 async def test_admission_tells_limits_and_phases() -> None:
     executor = GatedExecutor(ScriptedExecutor())
     scheduler = SchedulerConfig(max_running_requests=2, max_num_batched_tokens=64)
-    workshop = build_workshop(executor, scheduler)  # type: ignore[arg-type]
+    workshop = build_workshop(executor, scheduler)
     asked = [
         asyncio.create_task(workshop.engine.infer(ask(f"r{number}", "abcd", max_tokens=20)))
         for number in range(4)

@@ -71,14 +71,14 @@ async def test_an_engine_stuck_between_steps_with_its_lock_held_is_noticed_too()
             release.wait(10)
             return schedule(drafts)
 
-        workshop.engine._scheduler.schedule = hang  # type: ignore[method-assign]
+        workshop.engine._scheduler.schedule = hang
         with pytest.raises(EngineStalled):
             async for _ in stream:
                 pass
         assert workshop.engine.death_reason is not None
         with pytest.raises(EngineStalled):
             await workshop.engine.infer(ask("new"))
-        workshop.engine._scheduler.schedule = schedule  # type: ignore[method-assign]
+        workshop.engine._scheduler.schedule = schedule
         release.set()
         await eventually(lambda: workshop.engine.death_reason is None)
 
@@ -114,7 +114,7 @@ async def test_the_death_of_the_thread_is_told_to_observers() -> None:
     with pytest.raises(InternalError, match="died"):
         await workshop.engine.infer(ask())
     await eventually(lambda: len(workshop.recorder.of(EngineFailed)) == 1)
-    assert workshop.recorder.of(EngineFailed)[0].num_requests == 1  # type: ignore[attr-defined]
+    assert workshop.recorder.of(EngineFailed)[0].num_requests == 1
     await workshop.engine.shutdown(0)
 
 
@@ -130,7 +130,7 @@ async def test_closing_leaves_a_step_behind_that_does_not_give_up(monkeypatch: p
     assert "did not give up" in str(workshop.engine.death_reason)
     await asyncio.wait_for(workshop.engine.shutdown(0.0), 1)
     gate.let_through(10)
-    await eventually(lambda: workshop.engine._steps._thread.is_alive() is False)  # type: ignore[union-attr]
+    await eventually(lambda: workshop.engine._steps._thread.is_alive() is False)
     workshop.assert_nothing_is_held()
 
 
@@ -143,7 +143,7 @@ async def test_every_part_is_closed_whatever_becomes_of_the_others() -> None:
         closed.append("pins")
         raise OSError("no room to write")
 
-    workshop.engine._pins.close = fail  # type: ignore[method-assign]
+    workshop.engine._pins.close = fail
     with pytest.raises(OSError, match="no room"):
         await workshop.engine.shutdown(0.0)
     assert closed == ["pins"]

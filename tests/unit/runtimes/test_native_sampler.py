@@ -318,7 +318,7 @@ def test_rules_that_do_not_fit_are_refused() -> None:
         (TokenRules(RuleSettings(biased_ids=ids)), "outside the vocabulary"),
         (TokenRules(RuleSettings(), counted_ids=ids - 1), "differ in length"),
         (TokenRules(RuleSettings(), dry_tokens=np.zeros(CONTEXT + 1, np.int32)), "context"),
-        (TokenRules(RuleSettings(), dry_tokens=ids.astype(np.int64)), "another type"),  # type: ignore[arg-type]
+        (TokenRules(RuleSettings(), dry_tokens=ids.astype(np.int64)), "another type"),
     ]:
         with pytest.raises(ValueError, match=problem):
             native_choice("portable", logits, SamplingInstruction(1.0, 0, 1.0, 0.0, 1, 1, rules=rules))
