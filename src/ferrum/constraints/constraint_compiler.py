@@ -99,7 +99,7 @@ class ConstraintCompiler:
 
     @property
     def _patience_s(self) -> float:
-        """What happens once, reading the vocabulary and starting a process, is not held against the first one."""
+        """What happens once (reading the vocabulary, starting a process) is not held against the first."""
         return self._compile_s if self._tokenizer.is_made else self._compile_s + _VOCABULARY_S
 
     def _result(self, future: Future[CompiledConstraint]) -> CompiledConstraint:
