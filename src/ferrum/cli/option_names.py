@@ -12,6 +12,8 @@ OPTION_OF_FIELD = {
     "speculation.num_tokens": "--draft-tokens",
     "scheduler.max_running_requests": "--max-num-seqs",
     "scheduler.max_waiting_requests": "--max-waiting",
+    "scheduler.max_waiting_tokens": "--max-waiting-tokens",
+    "scheduler.max_num_batched_tokens": "--max-num-batched-tokens",
     "scheduler.max_decode_stretch": "--max-decode-stretch",
     "scheduler.prefill_step_chunk": "--prefill-step-chunk",
     "scheduler.prefill_first_until_active": "--prefill-first-until-active",
@@ -21,6 +23,7 @@ OPTION_OF_FIELD = {
     "drain_s": "--drain-seconds",
     "served_model_name": "--served-model-name",
     "evidence.bundle_dir": "--bundle-dir",
+    "evidence.bundle_limit": "--bundle-limit",
     "pin_dir": "--pin-dir",
 }
 

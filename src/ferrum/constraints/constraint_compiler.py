@@ -81,23 +81,25 @@ class ConstraintCompiler:
 
         Raises InvalidConstraint, ConstraintTooComplex, or InternalError without a grammar engine.
         """
+        patience_s = self._patience_s  # Before a worker makes what it allows for.
         future = self._future(constraint)
-        wait([future], self._patience_s)
+        wait([future], patience_s)
         return self._result(future)
 
     async def compile_beside(self, constraint: Constraint) -> CompiledConstraint:
         """As ``compile``, while the calling loop goes on."""
+        patience_s = self._patience_s
         future = self._future(constraint)
         if not future.done():
             waiting = asyncio.wrap_future(future)
-            await asyncio.wait([waiting], timeout=self._patience_s)
+            await asyncio.wait([waiting], timeout=patience_s)
             if waiting.done():
                 waiting.exception()  # Looked at here; raised below.
         return self._result(future)
 
     @property
     def _patience_s(self) -> float:
-        """Reading the vocabulary, which happens once, is not held against the first constraint."""
+        """What happens once (reading the vocabulary, starting a process) is not held against the first."""
         return self._compile_s if self._tokenizer.is_made else self._compile_s + _VOCABULARY_S
 
     def _result(self, future: Future[CompiledConstraint]) -> CompiledConstraint:

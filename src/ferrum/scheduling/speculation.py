@@ -51,8 +51,6 @@ class Speculation:
         """Drafted tokens by request, for the step that decodes these; none for most of them is usual."""
         if not wishes or self._has_failed:
             return {}
-        starts = [len(wish.token_ids) - 1 for wish in wishes]
-        step_s = self._pace.predict_rows(starts)
         self._num_sequences = len(wishes)
         self._account.earn()
         try:
@@ -60,6 +58,8 @@ class Speculation:
             chances = self._drafter.chances(wishes)
             if not any(chances) or not self._account.is_open:
                 return {}
+            starts = [len(wish.token_ids) - 1 for wish in wishes]
+            step_s = self._pace.predict_rows(starts)
             row_s = [self._pace.predict_row(start) for start in starts]
             started = self._clock()
             drafts = self._drafter.draft(wishes, self._counts(step_s, row_s, chances))
