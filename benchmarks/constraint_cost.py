@@ -1,10 +1,12 @@
 """What a constraint costs: throughput of 16 sequences, and the time to the first token of a cached schema.
 
-    python benchmarks/constraint_cost.py MODEL [--sequences 16] [--tokens 128] [--rounds 3]
+    python benchmarks/constraint_cost.py MODEL [--sequences 16] [--tokens 128] [--rounds 3] [--only gaps]
 
 Sixteen answers of equal length with a schema of 20 fields and without, in turn, so that both meet the same
 machine; the ratio of the medians is the cost. Beside it a stream runs alone and while pathological
-constraints are compiled: its largest gap over its median says what they do to others.
+constraints, never seen before, are compiled: its gaps over its median say what they do to others. Those that
+touch the time from the request to its acceptance are compilation's; what follows is a prompt that joins and
+a step of two sequences, as with any request.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import argparse
 import asyncio
 import statistics
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ferrum.assembly.model_loading import LoadOptions
@@ -40,15 +43,20 @@ SCHEMA = {
     "required": FIELDS,
     "additionalProperties": False,
 }
-PATHOLOGICAL = {
-    "3,000-value enum": Constraint.json_schema(
-        {"enum": [f"value {i} {i * 7919 % 10007}" for i in range(3000)]}
+# Each with a number that makes it another one.
+PATHOLOGICAL: dict[str, Callable[[int], Constraint]] = {
+    "3,000-value enum": lambda number: Constraint.json_schema(
+        {"enum": [f"value {i} {i * 7919 % 10007} {number}" for i in range(3000)]}
     ),
-    "(a|aa)*{1,5000}": Constraint.json_schema({"type": "string", "pattern": "((a|aa)*){1,5000}"}),
-    "60-deep nesting": Constraint.json_schema('{"properties":{"p":' * 60 + "{}" + "}}" * 60),
-    "maxItems 100000": Constraint.json_schema({"type": "array", "maxItems": 100_000}),
-    "1,000 optional properties": Constraint.json_schema(
-        {"type": "object", "properties": {f"p{i}": {} for i in range(1000)}}
+    "(a|aa)*{1,5000}": lambda number: Constraint.json_schema(
+        {"type": "string", "pattern": f"((a|aa)*){{1,{5000 + number}}}"}
+    ),
+    "60-deep nesting": lambda number: Constraint.json_schema(
+        f'{{"properties":{{"p{number}":' * 60 + "{}" + "}}" * 60
+    ),
+    "maxItems 100000": lambda number: Constraint.json_schema({"type": "array", "maxItems": 100_000 + number}),
+    "1,000 optional properties": lambda number: Constraint.json_schema(
+        {"type": "object", "properties": {f"p{i}_{number}": {} for i in range(1000)}}
     ),
 }
 PROMPT = ChatPrompt([{"role": "user", "content": "Fill in the form."}])
@@ -56,13 +64,6 @@ PROMPT = ChatPrompt([{"role": "user", "content": "Fill in the form."}])
 STREAM_PROMPT = TextPrompt(
     "The old sailor told us of the islands, one after the other, and of the people there. " * 4
 )
-
-
-class Free:
-    """No constraint at all."""
-
-
-FREE = Free()
 
 
 def main() -> None:
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["gaps", "throughput"])
     arguments = parser.parse_args()
     options = LoadOptions(engine=EngineConfig(max_model_len=1024))
     with lasting_objects():  # As a server's.
@@ -89,6 +91,13 @@ async def measure(engine: ContinuousBatchEngine, arguments: argparse.Namespace) 
     print(
         f"first constraint of the process: first token after {(time.perf_counter() - started) * 1e3:.0f} ms"
     )
+    if arguments.only != "gaps":
+        await measure_throughput(engine, arguments)
+    if arguments.only != "throughput":
+        await measure_gaps(engine, arguments.rounds)
+
+
+async def measure_throughput(engine: ContinuousBatchEngine, arguments: argparse.Namespace) -> None:
     rates: dict[str, list[float]] = {"free": [], "constrained": [], "every choice made": []}
     for number in range(arguments.rounds):
         for name, constraint, logprobs in (
@@ -107,7 +116,6 @@ async def measure(engine: ContinuousBatchEngine, arguments: argparse.Namespace) 
     without_s = statistics.median(plain)
     later_s = statistics.median(cached) - without_s
     print(f"first token with a cached schema: {later_s * 1e3:+.1f} ms beside {without_s * 1e3:.1f} ms")
-    await gaps_beside_compilations(engine)
 
 
 async def throughput(
@@ -142,37 +150,73 @@ async def first_token(engine: ContinuousBatchEngine, constraint: Constraint | No
     return time.perf_counter() - started
 
 
-async def gaps_beside_compilations(engine: ContinuousBatchEngine) -> None:
-    print("gaps of a stream, largest over median:")
-    print(f"  alone: {await stream_gaps(engine, 'alone', None):.2f}")
-    print(f"  beside a request of no constraint: {await stream_gaps(engine, 'other', FREE):.2f}")
-    for index, (name, constraint) in enumerate(PATHOLOGICAL.items()):
-        print(f"  beside {name}: {await stream_gaps(engine, f'beside-{index}', constraint):.2f}")
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Of one stream, over its own median: the largest while a constraint was compiled (0: there was none),
+    and the largest of the others. ``word``: what became of the request, ``compile_s`` how long it took.
+    """
+
+    compiling: float
+    others: float
+    word: str = ""
+    compile_s: float = 0.0
 
 
-async def stream_gaps(engine: ContinuousBatchEngine, name: str, other: Constraint | Free | None) -> float:
+async def measure_gaps(engine: ContinuousBatchEngine, rounds: int) -> None:
+    print(f"gaps of a stream over its median, largest of each of {rounds} streams:")
+    for name, with_other in (("alone", False), ("beside a request of no constraint", True)):
+        found = [await stream_gaps(engine, f"{name}-{i}", None, with_other) for i in range(rounds)]
+        print(f"  {name}: {listed(each.others for each in found)}")
+    for name, make in PATHOLOGICAL.items():
+        found = [await stream_gaps(engine, f"{name}-{i}", make(i), True) for i in range(rounds)]
+        print(
+            f"  beside {name}: {listed(each.compiling for each in found)} while it is compiled "
+            f"({statistics.median(each.compile_s for each in found) * 1e3:.0f} ms, {found[0].word}), "
+            f"{listed(each.others for each in found)} otherwise"
+        )
+
+
+def listed(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.1f}" for value in values)
+
+
+async def stream_gaps(
+    engine: ContinuousBatchEngine, name: str, constraint: Constraint | None, with_other: bool
+) -> Gaps:
     sampling = SamplingParams(max_tokens=200, temperature=0.0, ignore_eos=True)
     times: list[float] = []
-    answered: asyncio.Task[str] | None = None
+    answered: asyncio.Task[tuple[float, float, str]] | None = None
     async for _ in engine.infer_stream(InferenceRequest(name, STREAM_PROMPT, sampling)):
         times.append(time.perf_counter())
-        if len(times) == 60 and other is not None:
-            constraint = None if isinstance(other, Free) else other
+        if len(times) == 60 and with_other:
             answered = asyncio.create_task(answer_or_refusal(engine, constraint, f"{name}-other"))
-    if answered is not None:
-        print(f"    {await answered}")
-    gaps = [later - earlier for earlier, later in pairwise(times[5:])]
-    return max(gaps) / statistics.median(gaps)
+    asked_at, accepted_at, word = (0.0, 0.0, "") if answered is None else await answered
+    gaps = list(pairwise(times[5:]))
+    median = statistics.median(later - earlier for earlier, later in gaps)
+    compiling, others = [0.0], [0.0]
+    for earlier, later in gaps:
+        is_compiling = constraint is not None and earlier < accepted_at and later > asked_at
+        (compiling if is_compiling else others).append((later - earlier) / median)
+    return Gaps(max(compiling), max(others), word, accepted_at - asked_at)
 
 
-async def answer_or_refusal(engine: ContinuousBatchEngine, constraint: Constraint | None, name: str) -> str:
-    started = time.perf_counter()
+async def answer_or_refusal(
+    engine: ContinuousBatchEngine, constraint: Constraint | None, name: str
+) -> tuple[float, float, str]:
+    """When it was asked for and when it was accepted or refused, and which."""
+    request = InferenceRequest(
+        name, PROMPT, SamplingParams(max_tokens=1, temperature=0, constraint=constraint)
+    )
+    asked_at = time.perf_counter()
     try:
-        await first_token(engine, constraint, name)
-        word = "answered"
+        stream = await engine.open_stream(request)
     except InvalidRequest as error:
-        word = f"refused ({str(error)[:60]})"
-    return f"{word} after {(time.perf_counter() - started) * 1e3:.0f} ms"
+        return asked_at, time.perf_counter(), f"refused: {str(error)[:60]}"
+    accepted_at = time.perf_counter()
+    async with stream:
+        async for _ in stream:
+            pass
+    return asked_at, accepted_at, "answered"
 
 
 if __name__ == "__main__":

@@ -33,7 +33,10 @@ def print_report(report: SoakReport) -> None:
             f"{each.resident_bytes / 2**20:.2f} MiB resident"
         )
     endings = ", ".join(f"{count} {reason}" for reason, count in sorted(report.endings.items()))
-    print(f"endings: {endings}; {report.num_preemptions} preemptions")
+    print(
+        f"endings: {endings}; {report.num_preemptions} preemptions, "
+        f"{100 * report.recomputed_share:.1f} % of all tokens computed again"
+    )
     print(
         f"second half: {report.bytes_per_request:+.0f} bytes a request; "
         f"last round over first: {report.late_over_early:.3f} of the processor time a token"

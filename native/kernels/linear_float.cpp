@@ -28,32 +28,28 @@ void register_tile(const uint8_t* tile, int inputs, int column, const float* x, 
     v_store(out + r * out_stride + column, bias ? v_add(acc[r], v_load(bias + column)) : acc[r]);
 }
 
+template <WeightType T, int R>
+void row_tile(const uint8_t* tile, int inputs, const float* x, size_t x_stride, float* out, size_t out_stride,
+              const float* bias) {
+  for (int column = 0; column < kTileColumns; column += kWidth)
+    register_tile<T, R>(tile, inputs, column, x, x_stride, out, out_stride, bias);
+}
+
 template <WeightType T>
 void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const float* x, size_t x_stride,
                   int row_begin, int row_end, float* out, size_t out_stride, const float* bias) {
-  constexpr int most = 8;
+  // A tile of fewer rows takes as long: each waits for the sum before it.
+  using RowTile = void (*)(const uint8_t*, int, const float*, size_t, float*, size_t, const float*);
+  static constexpr RowTile kRowTiles[] = {row_tile<T, 1>, row_tile<T, 2>, row_tile<T, 3>, row_tile<T, 4>,
+                                          row_tile<T, 5>, row_tile<T, 6>, row_tile<T, 7>, row_tile<T, 8>};
+  constexpr int most = sizeof kRowTiles / sizeof kRowTiles[0];
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     const uint8_t* data = weight.data + size_t(tile) * weight.tile_bytes;
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
     for (int row = row_begin; row < row_end;) {
-      const int left = row_end - row;
-      const int rows = left >= most ? most : (left >= 4 ? 4 : (left >= 2 ? 2 : 1));
-      const float* input = x + size_t(row) * x_stride;
-      float* target = out + size_t(row) * out_stride + tile * kTileColumns;
-      for (int column = 0; column < kTileColumns; column += kWidth) {
-        switch (rows) {
-          case 1:
-            register_tile<T, 1>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias);
-            break;
-          case 2:
-            register_tile<T, 2>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias);
-            break;
-          case 4:
-            register_tile<T, 4>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias);
-            break;
-          default: register_tile<T, most>(data, weight.columns, column, input, x_stride, target, out_stride, tile_bias);
-        }
-      }
+      const int rows = row_end - row < most ? row_end - row : most;
+      kRowTiles[rows - 1](data, weight.columns, x + size_t(row) * x_stride, x_stride,
+                          out + size_t(row) * out_stride + tile * kTileColumns, out_stride, tile_bias);
       row += rows;
     }
   }

@@ -34,7 +34,7 @@ def _on_tiny_llama(folder: Path, make: Callable[..., Runtime]) -> PlanExecutor:
 
 
 def _exact_interpreter(*arguments: object, num_blocks: int) -> NumpyInterpreter:
-    return NumpyInterpreter(*arguments, num_blocks, InterpreterMode.QUANTISED_EXACT, choose_tokens)  # type: ignore[arg-type]
+    return NumpyInterpreter(*arguments, num_blocks, InterpreterMode.QUANTISED_EXACT, choose_tokens)
 
 
 EXECUTORS: dict[str, Callable[[Path], Executor]] = {
@@ -151,7 +151,7 @@ def test_log_probabilities_do_not_depend_on_chunks_and_company(executor: Executo
 
 
 def test_log_probabilities_are_ordered_and_say_the_rank_of_the_token(executor: Executor) -> None:
-    *known, (_, chosen) = _score(executor, 8, ())  # type: ignore[misc]
+    *known, (_, chosen) = _score(executor, 8, ())
     assert len(chosen.top_ids) == len(chosen.top_logprobs) == 3
     for row in (*known, chosen):
         assert list(row.top_logprobs) == sorted(row.top_logprobs, reverse=True)

@@ -148,7 +148,7 @@ def test_base_model_completes_but_does_not_chat(tmp_path: Path) -> None:
         [["a"]],
         [[True]],
         [TokenPrompt(("a",))],
-    ],  # type: ignore[arg-type]
+    ],
 )
 def test_what_is_no_prompt_is_refused_by_its_place_and_type(llm: LLM, prompts: Any) -> None:
     with pytest.raises(InvalidRequest, match="prompts"):
@@ -158,9 +158,9 @@ def test_what_is_no_prompt_is_refused_by_its_place_and_type(llm: LLM, prompts: A
 def test_iterators_and_numpy_ids_are_prompts_like_lists(llm: LLM) -> None:
     [by_ids] = llm.generate([3, 4, 5], SAMPLING)
     for ids in (np.array([3, 4, 5]), range(3, 6), iter([3, 4, 5]), [np.array([3, 4, 5])]):
-        [result] = llm.generate(ids, SAMPLING)  # type: ignore[arg-type]
+        [result] = llm.generate(ids, SAMPLING)
         assert result.token_ids == by_ids.token_ids
-    both = llm.generate((text for text in ("hello", "world")), SAMPLING)  # type: ignore[arg-type]
+    both = llm.generate((text for text in ("hello", "world")), SAMPLING)
     assert [each.token_ids for each in both] == [
         llm.generate(text, SAMPLING)[0].token_ids for text in ("hello", "world")
     ]
@@ -177,7 +177,7 @@ def test_what_is_no_conversation_is_refused(llm: LLM, messages: Any) -> None:
     with pytest.raises(InvalidRequest, match="messages"):
         llm.chat(messages, SAMPLING)
     with pytest.raises(InvalidRequest, match="template_kwargs"):
-        llm.chat([{"role": "user", "content": "x"}], SAMPLING, template_kwargs=5)  # type: ignore[arg-type]
+        llm.chat([{"role": "user", "content": "x"}], SAMPLING, template_kwargs=5)
 
 
 def test_last_reference_gone_frees_the_model(model_path: Path) -> None:

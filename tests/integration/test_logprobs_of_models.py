@@ -84,7 +84,7 @@ def test_their_sum_is_that_of_the_float_interpreter(llm: LLM, model_path: Path) 
 def test_nothing_that_is_done_to_the_choice_has_a_part_in_them(llm: LLM, changes: dict[str, object]) -> None:
     """The token may be another, but the most likely ones in its place and its own value are the model's."""
     [plain] = llm.generate(TEXT, GREEDY)
-    [changed] = llm.generate(TEXT, replace(GREEDY, **changes))  # type: ignore[arg-type]
+    [changed] = llm.generate(TEXT, replace(GREEDY, **changes))
     assert changed.prompt_logprobs == plain.prompt_logprobs
     assert plain.logprobs is not None
     assert changed.logprobs is not None
@@ -109,7 +109,7 @@ def test_answer_and_prompt_log_probabilities_are_the_same_numbers(llm: LLM) -> N
     "config",
     [
         EngineConfig(scheduler=SchedulerConfig(max_scored_tokens=1)),
-        EngineConfig(scheduler=SchedulerConfig(prefill_chunk_tokens=3)),
+        EngineConfig(scheduler=SchedulerConfig(prefill_step_chunk=3)),
         EngineConfig(prefix_cache=False),
         EngineConfig(speculation=SpeculationConfig(SpeculationMethod.NGRAM)),
     ],

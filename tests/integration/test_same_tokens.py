@@ -29,7 +29,7 @@ def open_llm(model: Path, chunk: int, threads: int) -> LLM:
     scheduler = SchedulerConfig(
         max_running_requests=16,
         max_num_batched_tokens=max(16, chunk),
-        prefill_chunk_tokens=chunk,
+        prefill_step_chunk=chunk,
         active_decode_prefill_chunk=chunk,
         # Chunks as long as the variant says, not as long as this machine is quick.
         max_step_s=60.0,

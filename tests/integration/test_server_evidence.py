@@ -73,7 +73,7 @@ def test_journals_and_bundles_stay_within_the_limits_that_the_command_gives(tmp_
     ("option", "expected"),
     [
         (["--journal-limit", "much"], "--journal-limit: 'much' is no size; write 2GiB"),
-        (["--bundle-limit", "0"], "bundle_limit: must be a count of at least 1, not 0"),
+        (["--bundle-limit", "0"], "--bundle-limit: must be a count of at least 1, not 0"),
     ],
 )
 def test_a_limit_that_is_none_is_refused_by_name(option: list[str], expected: str) -> None:

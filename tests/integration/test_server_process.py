@@ -1,6 +1,7 @@
 """The server on a real socket: the official client, many clients, clients that leave, signals, limits."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -282,6 +283,27 @@ async def test_drain_limit_ends_streams_in_order_and_exits_with_0() -> None:
         lines = await stream
         assert "data: [DONE]" in lines or any('"error"' in line for line in lines)
         assert await asyncio.to_thread(process.process.wait, 5) == 0
+
+
+@pytest.mark.slow
+def test_clients_that_read_nothing_do_not_hold_the_end_up_nor_fill_the_log() -> None:
+    with scripted_server() as process, contextlib.ExitStack() as sockets:
+        port = int(process.url.rpartition(":")[2])
+        body = {"messages": user("x"), "stream": True, "max_tokens": 1900, "n": 8}
+        for _ in range(2):
+            client = sockets.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", port))
+            content = json.dumps(body).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
+            client.sendall(head.encode() + content)
+        deadline = time.monotonic() + 60
+        while process.metric("ferrum_engine_tokens_generated_total") < 2 * 8 * 1900:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.terminate()
+        assert process.process.wait(12) == 0
+        assert not any("Traceback" in line or "ERROR" in line for line in process.lines)
 
 
 async def test_second_signal_ends_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -63,6 +64,20 @@ def test_the_process_ends_with_its_code_when_told_to() -> None:
         assert running.process.wait(timeout=10) == 70
         assert stream.result(timeout=5)[-1]["error"]["code"] == "engine_stalled"
     assert any("ending because the engine has work" in line for line in running.lines)
+
+
+def test_a_process_that_was_stopped_and_goes_on_has_not_stalled() -> None:
+    """As by a frozen container, a debugger, or a machine that is moved while it runs."""
+    with scripted_server(stall_s=1, latency_s=0.01) as process:
+        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 300, "stream": True}
+        with httpx.stream("POST", f"{process.api}/chat/completions", json=body, timeout=20) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            process.process.send_signal(signal.SIGSTOP)
+            time.sleep(2.5)
+            process.process.send_signal(signal.SIGCONT)
+            assert "data: [DONE]" in list(lines)
+        assert process.metric("ferrum_engine_failures_total") == 0
 
 
 def test_a_full_load_is_no_stall() -> None:

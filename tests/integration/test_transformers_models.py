@@ -164,7 +164,7 @@ async def test_a_cancelled_request_leaves_the_others_alone(folder: Path, running
 
 
 def test_prompts_in_chunks_and_preemption_give_the_same_tokens(llama_folder: Path) -> None:
-    scheduler = SchedulerConfig(prefill_chunk_tokens=7, expected_output_tokens=1)
+    scheduler = SchedulerConfig(prefill_step_chunk=7, expected_output_tokens=1)
     config = EngineConfig(max_model_len=CONTEXT, scheduler=scheduler, kv_cache=KvCacheConfig(num_blocks=8))
     options = _options(llama_folder, config)
     running = start_model(str(llama_folder), options, SilentReporter(), executor="transformers")

@@ -36,7 +36,7 @@ def test_loading_takes_no_more_memory_than_serving(path: Path) -> None:
     with server(command) as running:
         status = Path(f"/proc/{running.process.pid}/status").read_text()
         resident, peak, of_files = (
-            int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) * 1024  # type: ignore[index]
+            int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) * 1024
             for name in ("VmRSS", "VmHWM", "RssFile")
         )
         running.terminate()

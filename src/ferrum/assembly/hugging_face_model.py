@@ -191,7 +191,7 @@ def _wished_sizes(model: CausalModel, config: EngineConfig) -> Sizes:
 def _memory_needs(
     model: CausalModel, cache_size: CacheSize, weight_bytes: int, fixed_bytes: int, config: EngineConfig
 ) -> MemoryNeeds:
-    chunk_tokens = config.scheduler.prefill_chunk_tokens
+    chunk_tokens = config.scheduler.prefill_step_chunk
 
     def scratch(sizes: Sizes) -> int:
         """One pass at a time; each sequence has a state and the logits of its last token."""

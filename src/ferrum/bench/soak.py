@@ -22,10 +22,14 @@ from ferrum.engine.engine import ContinuousBatchEngine
 
 _STOPS = ((), (), ("\n",), (". ",), (" the", "ing"), ("qz",))
 _SHARE_OF_ABORTS = 0.3
-_MOST_PROMPT_TOKENS, _MOST_OUTPUT_TOKENS = 100, 60
+# Of those who name no limit most stop soon, and so much is promised to the next of them; fewer than one in
+# ten write to the end of the context, and others have to give way.
+_SHARE_WITHOUT_LIMIT, _SHARE_WITHOUT_STOP = 0.7, 0.08
+_SOON = (" ", "e", "a")
+_MOST_PROMPT_TOKENS, _MOST_OUTPUT_TOKENS = 150, 60
 # Ids that every vocabulary of today has and that are no control tokens.
 _LOWEST_ID, _HIGHEST_ID = 1000, 30_000
-# So many full requests can hold keys and values; whoever else runs or waits competes for them.
+# So many requests as long as the context can hold keys and values; whoever else comes competes for them.
 _FULL_REQUESTS = 4
 
 
@@ -70,11 +74,20 @@ class SoakRound:
 
 @dataclass(frozen=True, slots=True)
 class SoakReport:
-    """``endings`` counts finish reasons, and "left" for tasks that were dropped before their answer."""
+    """``endings`` counts finish reasons, and "left" for tasks that were dropped before their answer.
+
+    ``num_recomputed_tokens`` were computed again after preemptions.
+    """
 
     rounds: tuple[SoakRound, ...]
     endings: Counter[str]
     num_preemptions: int
+    num_recomputed_tokens: int
+
+    @property
+    def recomputed_share(self) -> float:
+        """Of all computed tokens, those that were computed again."""
+        return self.num_recomputed_tokens / sum(each.num_tokens for each in self.rounds)
 
     @property
     def bytes_per_request(self) -> float:
@@ -109,20 +122,34 @@ class Soak:
     async def run(self, num_rounds: int) -> SoakReport:
         """A round to warm up, then ``num_rounds`` that are reported. Raises what a request raises."""
         await asyncio.to_thread(self._occupy)
+        await self._fill_a_step()
         await self._round()
         self._endings.clear()
-        before = self._num_preemptions()
+        names = ("preemptions", "recomputed_tokens")
+        before = [self._counted(name) for name in names]
         rounds = tuple([await self._round() for _ in range(num_rounds)])
-        return SoakReport(rounds, self._endings, self._num_preemptions() - before)
+        preemptions, recomputed = (self._counted(name) - was for name, was in zip(names, before, strict=True))
+        return SoakReport(rounds, self._endings, preemptions, recomputed)
 
     def _occupy(self) -> None:
-        """Pins prefixes until no more than four full requests have room beside them."""
+        """Pins prefixes until no more than four requests of full length have room beside them."""
         cache = self._engine.resources.cache
-        room = _FULL_REQUESTS * cache.blocks_for(_MOST_PROMPT_TOKENS + _MOST_OUTPUT_TOKENS)
+        room = _FULL_REQUESTS * cache.blocks_for(self._engine.context_length)
         most = self._engine.context_length // cache.block_tokens - 1
         while (spare := cache.num_blocks - cache.num_used_blocks - room) > 0:
             prompt = self._prompt(min(spare, most) * cache.block_tokens)
             self._engine.pins.pin(f"occupied{spare}", prompt)
+
+    async def _fill_a_step(self) -> None:
+        """As many prompt tokens at once as have room: memory of the largest steps is touched by the first."""
+        sampling = SamplingParams(max_tokens=1)
+        prompts = [self._prompt(self._engine.context_length - 1) for _ in range(_FULL_REQUESTS)]
+        await asyncio.gather(
+            *(
+                self._engine.infer(InferenceRequest(f"full{number}", prompt, sampling))
+                for number, prompt in enumerate(prompts)
+            )
+        )
 
     async def _round(self) -> SoakRound:
         shapes, tokens_before, began = iter(self._shapes), self._num_computed_tokens(), time.process_time()
@@ -136,9 +163,6 @@ class Soak:
 
     def _num_computed_tokens(self) -> int:
         return self._counted("prefill_tokens") + self._counted("tokens_generated")
-
-    def _num_preemptions(self) -> int:
-        return self._counted("preemptions")
 
     def _counted(self, name: str) -> int:
         return int(self._engine.registry.get_sample_value(f"ferrum_engine_{name}_total") or 0)
@@ -184,12 +208,16 @@ class Soak:
 
     def _shape(self) -> _Shape:
         draw = self._draw
+        has_limit = draw.random() >= _SHARE_WITHOUT_LIMIT
+        stop: tuple[str, ...] = draw.choice(_STOPS)
+        if not has_limit:
+            stop = () if draw.random() < _SHARE_WITHOUT_STOP else _SOON
         is_abort = draw.random() < _SHARE_OF_ABORTS
         return _Shape(
             prompt_tokens=draw.randint(1, _MOST_PROMPT_TOKENS),
-            max_tokens=None if draw.random() < 0.1 else draw.randint(1, _MOST_OUTPUT_TOKENS),
+            max_tokens=draw.randint(1, _MOST_OUTPUT_TOKENS) if has_limit else None,
             temperature=draw.choice((0.0, 0.7, 1.0)),
-            stop=draw.choice(_STOPS),
+            stop=stop,
             ending=draw.choice(_ABORTS if is_abort else (Ending.READS_ALL, Ending.READS_STREAM)),
             patience=draw.randint(1, 40),
         )

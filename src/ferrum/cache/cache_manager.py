@@ -138,6 +138,13 @@ class CacheManager:
                 self._prefix_cache.store.copy_block(match.branch, lease.blocks[0])
         self._num_table_blocks += len(table.blocks)
 
+    def table_within(self, request_id: str, num_tokens: int) -> tuple[int, ...] | None:
+        """The request's block table, if it has room for its first ``num_tokens`` tokens already."""
+        table = self._tables.get(request_id)
+        if table is None or len(table.blocks) * self.block_tokens < num_tokens:
+            return None
+        return table.blocks
+
     def grow(self, request_id: str, num_tokens: int) -> tuple[int, ...]:
         """Gives the request room for its first ``num_tokens`` tokens; the answer is its whole block table.
 

@@ -36,3 +36,12 @@ def require_writable(path: Path | None, option: str) -> None:
         raise InvalidConfig(
             option, f"cannot write {path}: {'a folder' if path.is_dir() else 'no such folder'}"
         )
+    is_new = not path.exists()
+    if not is_new and not path.is_file():
+        return  # A pipe or a terminal: to open it would mean something to who reads there.
+    try:
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise InvalidConfig(option, f"cannot write {path}: {error.strerror}") from None

@@ -9,8 +9,9 @@ import typer
 
 from ferrum import __version__, environment
 from ferrum.cli.lazy_commands import LazyCommands
+from ferrum.cli.option_names import in_words_of_options
 from ferrum.cli.streams import forgive_unencodable_text, open_missing_streams, say
-from ferrum.core.errors import FerrumError
+from ferrum.core.errors import FerrumError, InvalidConfig
 
 app = typer.Typer(cls=LazyCommands, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
@@ -44,6 +45,9 @@ def _status_of(application: typer.Typer) -> int:
         application(prog_name="ferrum", standalone_mode=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except InvalidConfig as error:
+        say(f"ferrum: error: {in_words_of_options(error)}")
+        return 1
     except FerrumError as error:
         # A template refuses in words of its own, which may fill several lines.
         say(f"ferrum: error: {' '.join(str(error).splitlines())}")

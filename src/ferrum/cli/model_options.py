@@ -78,14 +78,24 @@ def read_template(path: Path | None) -> str | None:
 
 
 def read_text_file(option: str, path: Path) -> str:
-    """The text of the file that ``option`` names. Raises InvalidConfig when it cannot be read."""
+    """The text of the file that ``option`` names.
+
+    Raises InvalidConfig when it cannot be read, or has no end worth waiting for (/dev/zero).
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MOST_CHARACTERS + 1)
     except OSError as error:
         raise InvalidConfig(option, f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidConfig(option, f"{path} is not UTF-8 text") from None
+    if len(text) > _MOST_CHARACTERS:
+        raise InvalidConfig(option, f"{path} has more than {_MOST_CHARACTERS} characters")
+    return text
 
+
+# Of a template, a schema, a grammar: far more than any has.
+_MOST_CHARACTERS = 16 * 2**20
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 

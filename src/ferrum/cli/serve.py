@@ -38,6 +38,12 @@ from ferrum.cli.pin_options import (
     RestorePinsOption,
     pin_settings,
 )
+from ferrum.cli.prefill_options import (
+    DecodePrefillChunkOption,
+    PrefillFirstOption,
+    PrefillSettings,
+    PrefillStepChunkOption,
+)
 from ferrum.cli.session_options import (
     MaxSessionsOption,
     SessionCacheOption,
@@ -50,6 +56,7 @@ from ferrum.cli.speculation_options import (
     SpeculateOption,
     speculation_config,
 )
+from ferrum.core.config import SchedulerConfig
 from ferrum.core.evidence_config import (
     DEFAULT_BUNDLE_LIMIT,
     BundleOccasion,
@@ -61,6 +68,8 @@ from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.token_policy_level import TokenPolicyLevel
 from ferrum.environment import read_environment
+
+_USUAL = SchedulerConfig()
 
 
 def serve(
@@ -78,6 +87,16 @@ def serve(
     max_waiting: Annotated[
         int, typer.Option("--max-waiting", help="Requests that may wait; more are refused with 429.")
     ] = 512,
+    max_waiting_tokens: Annotated[
+        int,
+        typer.Option("--max-waiting-tokens", help="Tokens of all prompts that may wait; more are refused."),
+    ] = _USUAL.max_waiting_tokens,
+    max_num_batched_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-num-batched-tokens", help="Most tokens in one step.  [default: 512, if memory allows]"
+        ),
+    ] = None,
     max_decode_stretch: Annotated[
         float,
         typer.Option(
@@ -85,6 +104,9 @@ def serve(
             help="How many times as long prompts may make the gap between others' tokens, as predicted.",
         ),
     ] = 4.0,
+    prefill_first_until_active: PrefillFirstOption = _USUAL.prefill_first_until_active,
+    prefill_step_chunk: PrefillStepChunkOption = _USUAL.prefill_step_chunk,
+    active_decode_prefill_chunk: DecodePrefillChunkOption = _USUAL.active_decode_prefill_chunk,
     scheduling_policy: Annotated[
         SchedulingPolicy,
         typer.Option(
@@ -163,6 +185,11 @@ def serve(
             max_running=max_num_seqs,
             max_decode_stretch=max_decode_stretch,
             max_waiting=max_waiting,
+            max_waiting_tokens=max_waiting_tokens,
+            max_batched_tokens=max_num_batched_tokens,
+            prefill=PrefillSettings(
+                prefill_first_until_active, prefill_step_chunk, active_decode_prefill_chunk
+            ),
             scheduling_policy=scheduling_policy,
             has_fair_tenants=fair_tenants,
             stall_after_s=stall_seconds,

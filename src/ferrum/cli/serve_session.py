@@ -19,6 +19,7 @@ from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.cli.late_progress import LateDownloadProgress
 from ferrum.cli.model_options import start_up_lines
 from ferrum.cli.pin_options import PinSettings
+from ferrum.cli.prefill_options import PrefillSettings
 from ferrum.cli.speculation_options import speculation_line
 from ferrum.cli.streams import say
 from ferrum.core.config import EngineConfig, SchedulerConfig
@@ -28,16 +29,20 @@ from ferrum.core.kv_dtype import KvDtype
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.speculation_config import SpeculationConfig
 from ferrum.core.token_policy_level import TokenPolicyLevel
+from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.engine.saved_pins import SavedPins
 from ferrum.server.admin_key import AdminKey
 from ferrum.server.administration import Administration
 from ferrum.server.http_server import HttpServer
 from ferrum.server.lifecycle import ServerLifecycle
 from ferrum.server.listening_socket import bind_socket, socket_url
+from ferrum.server.open_files import allow_many_connections
 from ferrum.server.served_models import ServedModels
 from ferrum.server.server_context import ServerContext
 from ferrum.server.server_options import MEBIBYTE, ServerOptions
 from ferrum.server.session_cache import SessionCache, SessionLimits
+
+log = logging.getLogger("ferrum.server")
 
 _WARM_UP_AFTER_S = 1.0
 
@@ -46,7 +51,7 @@ _WARM_UP_AFTER_S = 1.0
 class ServeSettings:
     """The options of ``ferrum serve``. Without ``names`` the model is served under its own.
 
-    ``max_running`` None: as many as usual, if memory allows.
+    ``max_running``, ``max_batched_tokens`` None: as many as usual, if memory allows.
     """
 
     model: str
@@ -57,6 +62,9 @@ class ServeSettings:
     max_running: int | None
     max_decode_stretch: float
     max_waiting: int
+    max_waiting_tokens: int
+    max_batched_tokens: int | None
+    prefill: PrefillSettings
     scheduling_policy: SchedulingPolicy
     has_fair_tenants: bool
     stall_after_s: float
@@ -98,6 +106,7 @@ def serve_session(settings: ServeSettings) -> None:
     # Before the model is loaded, as they may be refused.
     admin_key = None if pins.admin_key is None else AdminKey(pins.admin_key)
     folder = None if pins.folder is None else SavedPrefixFolder(pins.folder, pins.most_bytes)
+    allow_many_connections()
     with bind_socket(settings.host, settings.port) as bound:
         say(f"loading {settings.model}")
         started_at = time.monotonic()
@@ -107,7 +116,7 @@ def serve_session(settings: ServeSettings) -> None:
                 settings.model, load_options, LateDownloadProgress(), settings.executor, observers
             )
         # Reading the vocabulary for constraints would hold streams up: now there are none, or hardly any.
-        warming_up = threading.Timer(_WARM_UP_AFTER_S, running.engine.warm_up)
+        warming_up = threading.Timer(_WARM_UP_AFTER_S, _warm_up, (running.engine,))
         warming_up.daemon = True
         warming_up.start()
         try:
@@ -152,6 +161,14 @@ def _restore(saved: SavedPins) -> None:
         say(f"not restored: {name}: {error}")
 
 
+def _warm_up(engine: ContinuousBatchEngine) -> None:
+    try:
+        engine.warm_up()
+    except Exception as error:
+        # Nothing is lost: the first request that needs it tries again, and a bug of ours shows its traceback.
+        log.warning("constraints are not prepared yet: %s: %s", type(error).__name__, error)
+
+
 def _require_places(evidence: EvidenceConfig) -> None:
     """Before the model is loaded. Raises InvalidConfig for a journal that cannot be written."""
     for option, path in (
@@ -164,14 +181,21 @@ def _require_places(evidence: EvidenceConfig) -> None:
 def _load_options(settings: ServeSettings) -> LoadOptions:
     usual = SchedulerConfig()
     max_running = usual.max_running_requests if settings.max_running is None else settings.max_running
+    # Every running request needs a token of its own in each step.
+    batched_tokens = settings.max_batched_tokens
+    if batched_tokens is None:
+        batched_tokens = max(usual.max_num_batched_tokens, max_running)
     scheduler = SchedulerConfig(
         max_running_requests=max_running,
         max_decode_stretch=settings.max_decode_stretch,
         max_waiting_requests=settings.max_waiting,
+        max_waiting_tokens=settings.max_waiting_tokens,
+        prefill_first_until_active=settings.prefill.prefill_first_until_active,
+        prefill_step_chunk=settings.prefill.prefill_step_chunk,
+        active_decode_prefill_chunk=settings.prefill.active_decode_prefill_chunk,
         policy=settings.scheduling_policy,
         fair_tenants=settings.has_fair_tenants,
-        # Every running request needs a token of its own in each step.
-        max_num_batched_tokens=max(usual.max_num_batched_tokens, max_running),
+        max_num_batched_tokens=batched_tokens,
     )
     engine = EngineConfig(
         max_model_len=settings.context_length,
@@ -185,7 +209,9 @@ def _load_options(settings: ServeSettings) -> LoadOptions:
         evidence=settings.evidence,
     )
     explicit = ExplicitSizes(
-        context_length=settings.context_length is not None, sequences=settings.max_running is not None
+        context_length=settings.context_length is not None,
+        sequences=settings.max_running is not None,
+        batch_tokens=settings.max_batched_tokens is not None,
     )
     return LoadOptions(
         threads=settings.threads,

@@ -14,6 +14,7 @@ from jsonschema.protocols import Validator
 from ferrum.constraints.regular_expressions import python_search_regex, python_whole_text_regex
 from ferrum.constraints.schema_walk import change_schemas
 from ferrum.constraints.string_formats import FORMATS
+from ferrum.core.constraint import Constraint, ConstraintKind
 
 
 class AnswerCheck(Protocol):
@@ -22,8 +23,24 @@ class AnswerCheck(Protocol):
     def problem(self, text: str) -> str | None: ...
 
 
+def check_for(constraint: Constraint) -> AnswerCheck:
+    """What looks at the constrained part of an answer."""
+    source = constraint.source
+    match constraint.kind:
+        case ConstraintKind.JSON_OBJECT:
+            return JsonObjectCheck()
+        case ConstraintKind.JSON_SCHEMA:
+            return JsonSchemaCheck(json.loads(source))
+        case ConstraintKind.REGEX:
+            return RegexCheck(source)
+        case ConstraintKind.CHOICE:
+            return ChoiceCheck(json.loads(source))
+        case ConstraintKind.GRAMMAR | ConstraintKind.STRUCTURAL_TAG:
+            return AnyText()
+
+
 class AnyText:
-    """For grammars, where the matcher alone knows."""
+    """For grammars and tags, where the grammar engine alone knows."""
 
     def problem(self, text: str) -> str | None:
         return None

@@ -1,21 +1,25 @@
-"""Compiles constraints beside the engine's loop: once each, on few threads, within limits."""
+"""Compiles constraints beside the engine's loop: once each, on few threads, within limits.
+
+What can be done elsewhere is done by ``ConstraintReader``'s processes; here the grammar engine compiles what
+they let through, without the interpreter's lock.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 
-from llguidance import LLMatcher, LLParserLimits
+from llguidance import LLMatcher
 
 from ferrum.constraints.constraint_gate import AnswerReading, ConstraintGate, first_gate, next_mask
+from ferrum.constraints.constraint_reader import ConstraintReader
 from ferrum.constraints.constraint_tokenizer import ConstraintTokenizer
-from ferrum.constraints.engine_messages import engine_problem, one_line
-from ferrum.constraints.grammar_source import read_constraint
-from ferrum.constraints.thread_priority import give_way
+from ferrum.constraints.engine_messages import one_line
+from ferrum.constraints.grammar_check import beginning_problem, engine_limits
 from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.constraint import Constraint, ConstraintKind
 from ferrum.core.errors import ConstraintTooComplex, FerrumError, InternalError, InvalidConstraint
@@ -25,6 +29,9 @@ from ferrum.core.token_rules import TokenMask
 CACHE_ENTRIES = 256
 COMPILE_S = 4.0
 _NUM_WORKERS = 2
+# Threads that wait for processes which look at answers.
+_NUM_LOOKERS = 2
+_NOT_LOOKED_AT = (ConstraintKind.GRAMMAR, ConstraintKind.STRUCTURAL_TAG)
 # The most it may take to read a vocabulary on a busy machine.
 _VOCABULARY_S = 30.0
 
@@ -49,38 +56,50 @@ class ConstraintCompiler:
     """Compiles, and keeps the last ``CACHE_ENTRIES`` results, refusals too. Any thread may call it.
 
     ``vocabulary_size`` is the model's, whose masks these are. A compilation that takes longer than
-    ``compile_s`` is refused and goes on beside, to be there for the next one who asks.
+    ``compile_s`` is refused and goes on beside, to be there for the next one who asks. ``reader`` becomes the
+    compiler's own.
     """
 
     def __init__(
-        self, tokenizer: VocabularyTokenizer, vocabulary_size: int, compile_s: float = COMPILE_S
+        self,
+        tokenizer: VocabularyTokenizer,
+        vocabulary_size: int,
+        compile_s: float = COMPILE_S,
+        reader: ConstraintReader | None = None,
     ) -> None:
         self._tokenizer = ConstraintTokenizer(tokenizer)
+        self._reader = reader or ConstraintReader()
         self._every_token = full_mask(vocabulary_size)
         self._compile_s = compile_s
         self._lock = threading.Lock()
         self._known: OrderedDict[Constraint, Future[CompiledConstraint]] = OrderedDict()
         self._workers: ThreadPoolExecutor | None = None
+        self._lookers: ThreadPoolExecutor | None = None
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
         """Waits on the calling thread.
 
         Raises InvalidConstraint, ConstraintTooComplex, or InternalError without a grammar engine.
         """
+        patience_s = self._patience_s  # Before a worker makes what it allows for.
         future = self._future(constraint)
-        wait([future], self._patience_s)
+        wait([future], patience_s)
         return self._result(future)
 
     async def compile_beside(self, constraint: Constraint) -> CompiledConstraint:
         """As ``compile``, while the calling loop goes on."""
+        patience_s = self._patience_s
         future = self._future(constraint)
         if not future.done():
-            await asyncio.wait([asyncio.wrap_future(future)], timeout=self._patience_s)
+            waiting = asyncio.wrap_future(future)
+            await asyncio.wait([waiting], timeout=patience_s)
+            if waiting.done():
+                waiting.exception()  # Looked at here; raised below.
         return self._result(future)
 
     @property
     def _patience_s(self) -> float:
-        """Reading the vocabulary, which happens once, is not held against the first constraint."""
+        """What happens once (reading the vocabulary, starting a process) is not held against the first."""
         return self._compile_s if self._tokenizer.is_made else self._compile_s + _VOCABULARY_S
 
     def _result(self, future: Future[CompiledConstraint]) -> CompiledConstraint:
@@ -93,17 +112,20 @@ class ConstraintCompiler:
         return future.result()
 
     def warm_up(self) -> None:
-        """Makes the engine's tokenizer now, on a worker, so that the first constraint need not wait."""
+        """Makes the engine's tokenizer and a process now, beside, so that no constraint waits for them."""
         with self._lock:
-            self._pool().submit(self._tokenizer.get)
+            self._pool().submit(self._prepare)
 
     def close(self) -> None:
         """Ends the workers; what they are at ends by itself."""
         with self._lock:
-            workers, self._workers = self._workers, None
+            pools = self._workers, self._lookers
+            self._workers = self._lookers = None
             self._known.clear()
-        if workers is not None:
-            workers.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
 
     def _future(self, constraint: Constraint) -> Future[CompiledConstraint]:
         with self._lock:
@@ -118,8 +140,7 @@ class ConstraintCompiler:
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._workers is None:
-            # They must not take the processor from the threads that compute tokens.
-            self._workers = ThreadPoolExecutor(_NUM_WORKERS, "ferrum-constraint", initializer=give_way)
+            self._workers = ThreadPoolExecutor(_NUM_WORKERS, "ferrum-constraint")
         return self._workers
 
     def _compile_now(self, constraint: Constraint) -> CompiledConstraint:
@@ -132,20 +153,30 @@ class ConstraintCompiler:
         except Exception as error:
             raise InternalError(f"compiling a {constraint.kind} failed: {error!r}") from error
 
+    def _prepare(self) -> None:
+        """Both take their time; the process starts while the vocabulary is read."""
+        self._reader.warm_up()
+        self._tokenizer.get()
+
     def _build(self, constraint: Constraint) -> CompiledConstraint:
+        if not self._tokenizer.is_made:
+            self._prepare()
         tokenizer = self._tokenizer.get()
-        limits = LLParserLimits(verbose_errors=False)
         delimiter = constraint.starts_after
-        source = read_constraint(
-            constraint,
-            validate=partial(engine_problem, tokenizer=tokenizer, limits=limits),
-            delimiter_id=None if delimiter is None else self._tokenizer.delimiter_id(delimiter),
-            deadline=time.monotonic() + self._compile_s,
-        )
-        engine = LLMatcher(tokenizer, source.grammar, log_level=0, limits=limits)
+        delimiter_id = None if delimiter is None else self._tokenizer.delimiter_id(delimiter)
+        grammar = self._reader.read(constraint, delimiter_id, self._compile_s)
+        engine = LLMatcher(tokenizer, grammar, log_level=0, limits=engine_limits())
+        if engine.is_error():
+            raise InvalidConstraint(
+                f"the {constraint.kind} cannot be enforced: {one_line(engine.get_error())}"
+            )
         mask = self._first_mask(engine, constraint.kind)
+        problem = beginning_problem(engine)
+        if problem is not None:
+            raise ConstraintTooComplex(problem)
+        is_looked_at = constraint.kind not in _NOT_LOOKED_AT
         reading = AnswerReading(
-            check=source.check,
+            look=partial(self._look, replace(constraint, starts_after=None)) if is_looked_at else None,
             token_bytes=self._tokenizer.token_bytes,
             end_ids=self._tokenizer.end_ids,
             every_token=self._every_token,
@@ -153,6 +184,12 @@ class ConstraintCompiler:
             is_json=constraint.is_json,
         )
         return CompiledConstraint(engine, reading, mask)
+
+    def _look(self, constraint: Constraint, text: str) -> Future[str | None]:
+        with self._lock:
+            if self._lookers is None:
+                self._lookers = ThreadPoolExecutor(_NUM_LOOKERS, "ferrum-answer-look")
+            return self._lookers.submit(self._reader.problem, constraint, text)
 
     def _first_mask(self, engine: LLMatcher, kind: ConstraintKind) -> TokenMask:
         """[num_words]. Raises InvalidConstraint for a grammar without a first token."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 from llguidance import LLMatcher
 
-from ferrum.constraints.answer_check import AnswerCheck
 from ferrum.constraints.engine_messages import one_line
 from ferrum.core.errors import ConstraintTooComplex, FerrumError, ForbiddenToken
 from ferrum.core.token_gate import is_allowed
@@ -22,11 +22,12 @@ Written = tuple["Written", int] | None
 class AnswerReading:
     """What is the same at every place of an answer: how its tokens are spelled and its end is checked.
 
-    ``delimiter`` separates a free part from the constrained one; None = all is constrained. ``is_json``:
-    the constrained part is one JSON value.
+    ``look`` begins to look at the constrained part of a finished answer and says what is wrong with it; None:
+    nobody but the grammar engine knows. ``delimiter`` separates a free part from the constrained one; None =
+    all is constrained. ``is_json``: the constrained part is one JSON value.
     """
 
-    check: AnswerCheck
+    look: Callable[[str], Future[str | None]] | None
     token_bytes: Callable[[int], bytes]
     end_ids: frozenset[int]
     every_token: TokenMask  # [num_words], all of the vocabulary
@@ -85,20 +86,24 @@ class ConstraintGate:
         child = self._children[token_id] = self._step(token_id)
         return child
 
-    def problem(self) -> str | None:
-        """What is wrong with an answer that ends here; None: it is what the constraint says."""
+    def look(self) -> Future[str | None]:
+        """Begins to look at an answer that ends here: what is wrong with it, None when it is what the
+        constraint says.
+        """
         if not self.may_end:
-            return "it ended before its value was complete"
-        return self._problem_of(self._all_bytes())
+            return _known("it ended before its value was complete")
+        return self._look_at(self._all_bytes())
 
-    def problem_of(self, text: str) -> str | None:
-        """What is wrong with an answer of which ``text`` is shown; None: nothing."""
-        return self._problem_of(text.encode("utf-8", "replace"))
+    def look_at(self, text: str) -> Future[str | None]:
+        """As ``look``, at an answer of which ``text`` is shown."""
+        return self._look_at(text.encode("utf-8", "replace"))
 
-    def _problem_of(self, data: bytes) -> str | None:
+    def _look_at(self, data: bytes) -> Future[str | None]:
+        if self._reading.look is None:
+            return _known(None)
         if self._reading.delimiter is not None:
             data = data.partition(self._reading.delimiter)[2].lstrip(b" \t\r\n")
-        return self._reading.check.problem(data.decode("utf-8", "replace"))
+        return self._reading.look(data.decode("utf-8", "replace"))
 
     def _step(self, token_id: int) -> ConstraintGate:
         if not is_allowed(self._mask, token_id):
@@ -170,3 +175,9 @@ def next_mask(engine: LLMatcher, num_words: int) -> TokenMask:
 def first_gate(engine: LLMatcher, reading: AnswerReading, mask: TokenMask) -> ConstraintGate:
     """The beginning of an answer; ``engine`` is the answer's own, before its first token."""
     return ConstraintGate(_Road(engine), reading, mask)
+
+
+def _known(problem: str | None) -> Future[str | None]:
+    future: Future[str | None] = Future()
+    future.set_result(problem)
+    return future

@@ -1,21 +1,12 @@
-"""From a Constraint to the engine's grammar and the check of the finished answer, whatever kind it is."""
+"""From a Constraint to the engine's grammar, whatever kind it is."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from llguidance.gbnf_to_lark import any_to_lark
 
-from ferrum.constraints.answer_check import (
-    AnswerCheck,
-    AnyText,
-    ChoiceCheck,
-    JsonObjectCheck,
-    JsonSchemaCheck,
-    RegexCheck,
-)
 from ferrum.constraints.json_schema_grammar import Validate, as_grammars, json_schema_grammar, with_blanks
 from ferrum.constraints.regular_expressions import UnsupportedRegex, literal_regex, whole_text_regex
 from ferrum.constraints.schema_rewriter import Schema
@@ -28,23 +19,15 @@ _BODY = "body"
 _GAP = r"/[ \t\r\n]{0,4}/"
 
 
-@dataclass(frozen=True, slots=True)
-class GrammarSource:
-    """``grammar`` is the engine's input; ``check`` looks at the constrained part of the finished answer."""
-
-    grammar: str
-    check: AnswerCheck
-
-
 def read_constraint(
     constraint: Constraint, validate: Validate, delimiter_id: int | None, deadline: float
-) -> GrammarSource:
-    """``delimiter_id``: the control token that ``starts_after`` is, where it is one. ``deadline`` on
-    time.monotonic.
+) -> str:
+    """The engine's input. ``delimiter_id``: the control token that ``starts_after`` is, where it is one.
+    ``deadline`` on time.monotonic.
 
     Raises InvalidConstraint and ConstraintTooComplex.
     """
-    grammars, check = _grammars(constraint, validate, deadline)
+    grammars = _grammars(constraint, validate, deadline)
     if constraint.starts_after is not None:
         grammars = [
             _after(constraint.starts_after, delimiter_id),
@@ -52,35 +35,32 @@ def read_constraint(
             *grammars[1:],
         ]
     grammar = as_grammars(*grammars)
-    problem = validate(grammar)
+    # A schema alone was checked already, which takes long enough to do it once.
+    is_checked = constraint.kind is ConstraintKind.JSON_SCHEMA and constraint.starts_after is None
+    problem = None if is_checked else validate(grammar)
     if problem is not None:
         raise InvalidConstraint(f"the {constraint.kind} cannot be enforced: {problem}")
-    return GrammarSource(grammar, check)
+    return grammar
 
 
-def _grammars(
-    constraint: Constraint, validate: Validate, deadline: float
-) -> tuple[list[Schema], AnswerCheck]:
+def _grammars(constraint: Constraint, validate: Validate, deadline: float) -> list[Schema]:
     source = constraint.source
     match constraint.kind:
         case ConstraintKind.JSON_OBJECT:
-            return [with_blanks({"type": "object"}, constraint.spacing)], JsonObjectCheck()
+            return [with_blanks({"type": "object"}, constraint.spacing)]
         case ConstraintKind.JSON_SCHEMA:
-            schema = _read_json(source)
-            grammar = json_schema_grammar(schema, constraint.spacing, validate, deadline)
-            return [grammar], JsonSchemaCheck(schema)
+            return [json_schema_grammar(_read_json(source), constraint.spacing, validate, deadline)]
         case ConstraintKind.REGEX:
             try:
-                return [_lark(f"start: /{whole_text_regex(source)}/")], RegexCheck(source)
+                return [_lark(f"start: /{whole_text_regex(source)}/")]
             except UnsupportedRegex as error:
                 raise InvalidConstraint(f"the regex {error}") from None
         case ConstraintKind.CHOICE:
-            choices = json.loads(source)
             # One terminal, so that thousands of choices are one automaton.
-            options = "|".join(map(literal_regex, choices))
-            return [_lark(f"start: /(?:{options})/")], ChoiceCheck(choices)
+            options = "|".join(map(literal_regex, json.loads(source)))
+            return [_lark(f"start: /(?:{options})/")]
         case ConstraintKind.GRAMMAR:
-            return [_lark(_read_grammar(source))], AnyText()
+            return [_lark(_read_grammar(source))]
         case ConstraintKind.STRUCTURAL_TAG:
             lark, schemas = structural_tag_lark(read_structural_tags(source))
             named = [
@@ -90,7 +70,7 @@ def _grammars(
                 }
                 for index, schema in enumerate(schemas)
             ]
-            return [_lark(lark), *named], AnyText()
+            return [_lark(lark), *named]
 
 
 def _after(delimiter: str, delimiter_id: int | None) -> Schema:

@@ -21,6 +21,7 @@ _Config = TypeVar("_Config")
 # Least and greatest value of the scheduler's settings that are no counts.
 _REAL_LIMITS = MappingProxyType({"max_step_s": (0.001, 3600.0), "max_decode_stretch": (1.0, 1000.0)})
 _NO_NUMBERS = ("policy", "fair_tenants")
+_MAY_BE_ZERO = ("prefix_rendezvous_max_wait_ms", "prefill_first_until_active")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,10 @@ class SchedulerConfig:
     max_waiting_requests        most requests that wait beside the running ones; more are refused (QueueFull)
     max_waiting_tokens          most prompt tokens of all waiting requests together; a single one may wait
     max_num_batched_tokens      most tokens one step computes, decodes included
-    prefill_chunk_tokens        most prompt tokens of one request in one step
+    prefill_first_until_active  while fewer requests run, steps compute prompts alone, if there are any, for
+                                at most 16 steps in a row: batches fill sooner, and gaps between tokens are
+                                not bounded meanwhile; 0 = decodes are in every step
+    prefill_step_chunk          most prompt tokens of one request in one step
     active_decode_prefill_chunk most prompt tokens of all requests in a step that also decodes
     max_step_s                  seconds that a step may take for the sake of prompts, as predicted
     max_decode_stretch          how many times as long as without prompts a step that also decodes may take,
@@ -54,7 +58,8 @@ class SchedulerConfig:
     max_waiting_requests: int = 512
     max_waiting_tokens: int = 262_144
     max_num_batched_tokens: int = 512
-    prefill_chunk_tokens: int = 512
+    prefill_first_until_active: int = 0
+    prefill_step_chunk: int = 512
     active_decode_prefill_chunk: int = 256
     max_step_s: float = 0.25
     max_decode_stretch: float = 4.0
@@ -68,7 +73,7 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         for each in fields(self):
             if each.name not in (*_REAL_LIMITS, *_NO_NUMBERS):
-                lowest = 0 if each.name == "prefix_rendezvous_max_wait_ms" else 1
+                lowest = 0 if each.name in _MAY_BE_ZERO else 1
                 _require_count(f"scheduler.{each.name}", getattr(self, each.name), lowest)
         for name, (lowest_value, highest_value) in _REAL_LIMITS.items():
             _require_number(f"scheduler.{name}", getattr(self, name), lowest_value, highest_value)

@@ -20,6 +20,7 @@ FerrumError
 │   ├── DuplicateRequest       the id is active already
 │   └── PrefixPinnedAlready    the name of a pinned prefix is taken
 ├── BrokenConstraint           an answer that ended and is not what the constraint says
+│   └── AnswerCutByStop        because a stop string of the request's own ended it too early
 ├── QueueFull                  bounded waiting queue; try later
 ├── DeadlineExceeded           the time a request gave itself passed before its first token
 ├── ResourceExhausted          a finite resource (KV blocks, slots, memory) ran out
@@ -179,6 +180,7 @@ class InvalidConstraint(InvalidRequest):
         place = "" if pointer is None else f" at {pointer or 'the top of the schema'}"
         subject = f"{keyword!r}{place} " if keyword is not None else f"{place.lstrip()}: " if place else ""
         super().__init__(f"{subject}{problem}", param="constraint")
+        self.reason = problem
         self.keyword = keyword
         self.pointer = pointer
 
@@ -214,6 +216,14 @@ class BrokenConstraint(FerrumError):
         super().__init__(f"the answer of {request_id!r} does not fulfil its constraint: {problem}")
         self.request_id = request_id
         self.problem = problem
+
+
+class AnswerCutByStop(BrokenConstraint):
+    """The stop string ``stop`` of the request ended a JSON value before it was whole: two wishes at odds."""
+
+    def __init__(self, request_id: str, stop: str, problem: str) -> None:
+        super().__init__(request_id, f"the stop string {stop!r} cut it: {problem}")
+        self.stop = stop
 
 
 class QueueFull(FerrumError):

@@ -37,10 +37,6 @@ class Lease:
     def state(self) -> LeaseState:
         return self._state
 
-    @property
-    def is_consumed(self) -> bool:
-        return self._state in (LeaseState.RELEASED, LeaseState.ROLLED_BACK)
-
     def commit(self) -> None:
         self._move(LeaseState.RESERVED, LeaseState.COMMITTED)
         self._ledger.commit(self.owner, self.resource, self.amount)

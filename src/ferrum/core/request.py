@@ -62,9 +62,11 @@ class InferenceRequest:
     ``cache_salt``: computed prompts are shared only with requests of the same salt, so that their timing
     tells nothing to others; None = with all that have none. ``wants_cache_explanation``: the result says why
     no more of the prompt was found in the cache (debugging). ``wants_token_trace``: the result carries
-    evidence of its tokens. ``timeout_s`` after it arrived the request ends: with DeadlineExceeded, or with
-    what there is once there is a token. ``priority``: lower numbers first, where the scheduling policy looks
-    at them. ``tenant``: on whose account it runs, where tenants get equal shares.
+    evidence of its tokens. ``usual_max_tokens``: the most where the sampling names no ``max_tokens``,
+    lowered to what the context leaves; None = all of that. ``timeout_s`` after it arrived the request ends:
+    with DeadlineExceeded, or with what there is once there is a token. ``priority``: lower numbers first,
+    where the scheduling policy looks at them. ``tenant``: on whose account it runs, where tenants get equal
+    shares.
     """
 
     request_id: str
@@ -73,6 +75,7 @@ class InferenceRequest:
     cache_salt: str | None = None
     wants_cache_explanation: bool = False
     wants_token_trace: bool = False
+    usual_max_tokens: int | None = None
     timeout_s: float | None = None
     priority: int = 0
     tenant: str | None = None

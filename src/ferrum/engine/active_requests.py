@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 
 from ferrum.core.errors import DeadlineExceeded, FerrumError
 from ferrum.core.request import FinishReason, InferenceResult
 from ferrum.core.step import StepPlan
 from ferrum.engine.active_request import ActiveRequest
+from ferrum.engine.awaited_looks import AwaitedAnswer, AwaitedLooks
 from ferrum.engine.deadlines import Deadlines
 from ferrum.engine.delivery import PostOffice
 from ferrum.engine.delta import NOTHING
@@ -21,7 +24,7 @@ class ActiveRequests:
     """Every request that is submitted ends exactly once: with a result, or with an error.
 
     Mutated under the engine's lock only; requests join from any thread and end on the engine's own, which may
-    therefore look without the lock.
+    therefore look without the lock. An answer that is still looked at holds nothing but its place.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class ActiveRequests:
         post_office: PostOffice,
         stall_watch: StallWatch,
         clock: Callable[[], float],
+        wake: Callable[[], None],
     ) -> None:
         self._scheduler = scheduler
         self._slots = slots
@@ -43,6 +47,7 @@ class ActiveRequests:
         self._active: dict[str, ActiveRequest] = {}
         # Why they end: their callers left (None), or the engine was stuck.
         self._cancelled: dict[ActiveRequest, FerrumError | None] = {}
+        self._looks = AwaitedLooks(wake)
         self._deadlines = Deadlines()
         self._step: StepPlan | None = None  # that runs just now
 
@@ -56,9 +61,14 @@ class ActiveRequests:
         return self._active.get(request.request_id) is request
 
     @property
+    def num_unfinished(self) -> int:
+        """Those that there is something to compute for."""
+        return len(self._active) - len(self._looks)
+
+    @property
     def has_work(self) -> bool:
         """Whether there is anything to compute or to end."""
-        return bool(self._active or self._cancelled)
+        return bool(self.num_unfinished or self._cancelled or self._looks.is_one_done)
 
     def all(self) -> tuple[ActiveRequest, ...]:
         return tuple(self._active.values())
@@ -111,29 +121,75 @@ class ActiveRequests:
         return step is not None and self._cancelled.keys() >= {self[part.request_id] for part in step.parts}
 
     def end_due(self) -> None:
-        """Ends those whose callers left and those whose time is over."""
-        self._end_cancelled()
-        self._end_expired()
+        """Ends those whose callers left, those whose time is over, and those that were looked at."""
+        if self._cancelled:
+            self._end_cancelled()
+        if self._deadlines:
+            self._end_expired()
+        for request, awaited in self._looks.take_done():
+            problem = awaited.look.problem(request.request_id)
+            self._answer(request, awaited.text, awaited.result if problem is None else problem)
 
     def end(self, request: ActiveRequest, text: str, end: FinishReason | FerrumError) -> None:
-        """Returns what the request held, then answers: with the last of its ``text``, or with an error."""
-        answer = end if isinstance(end, FerrumError) else self._result(request, end)
+        """Returns what the request held, then answers: with the last of its ``text``, or with an error.
+
+        One whose answer is to be looked at is answered when that is done (``end_due``).
+        """
+        awaited = self._looks.take(request)
+        if awaited is not None:
+            answer = end if isinstance(end, FerrumError) else replace(awaited.result, finish_reason=end)
+            self._answer(request, awaited.text, answer)
+            return
+        if isinstance(end, FerrumError):
+            self._answer(request, text, end, self._stop_computing)
+            return
+        result, look = self._result(request, end), request.output.look
+        if look is None or look.found.done():
+            problem = None if look is None else look.problem(request.request_id)
+            self._answer(request, text, problem or result, self._stop_computing)
+            return
+        self._stop_computing(request)
+        self._looks.add(request, AwaitedAnswer(text, result, look))
+        self._note_progress()
+
+    def is_looked_at(self, request: ActiveRequest) -> bool:
+        """Whether its answer is written, and only to be looked at."""
+        return request in self._looks
+
+    def _answer(
+        self,
+        request: ActiveRequest,
+        text: str,
+        answer: InferenceResult | FerrumError,
+        *before: Callable[[ActiveRequest], None],
+    ) -> None:
+        """Gives its place back, after what is to be done ``before``, and tells its caller."""
         del self._active[request.request_id]
-        self._deadlines.discard(request)
-        if self._active:
-            self._stall_watch.note_step()
-        else:
-            self._stall_watch.rest()
+        self._note_progress()
         try:
-            self._scheduler.finish(request.request_id)
-            self._slots.release(request.request_id)
-            self._news.account_closed(request.request_id)
+            # In the reverse of this order, each whatever becomes of the others: what cannot be given back is
+            # told when the account is closed.
+            with ExitStack() as books:
+                books.callback(self._news.account_closed, request.request_id)
+                books.callback(self._slots.release, request.request_id)
+                for act in before:
+                    books.callback(act, request)
         finally:
             # Whatever is wrong with our books, nobody may wait for an answer that will not come.
             self._news.request_ended(request, answer)
             delta = NOTHING if isinstance(answer, FerrumError) else request.output.delta(text)
             self._post_office.post(request.outlet, delta, answer)
             self._news.request_recorded(request, answer)
+
+    def _stop_computing(self, request: ActiveRequest) -> None:
+        self._deadlines.discard(request)
+        self._scheduler.finish(request.request_id)
+
+    def _note_progress(self) -> None:
+        if self.num_unfinished:
+            self._stall_watch.note_step()
+        else:
+            self._stall_watch.rest()
 
     def _end_cancelled(self) -> None:
         cancelled, self._cancelled = self._cancelled, {}

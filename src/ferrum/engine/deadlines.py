@@ -19,6 +19,10 @@ class Deadlines:
         self._alive: set[ActiveRequest] = set()
         self._order = count()
 
+    def __len__(self) -> int:
+        """How many requests are watched."""
+        return len(self._alive)
+
     def add(self, request: ActiveRequest) -> None:
         """From now on the request is watched, if it has a deadline."""
         if request.deadline is not None:

@@ -97,7 +97,7 @@ class ContinuousBatchEngine:
         )
         plan = executor.resolved_plan
         pace = StepPace(plan.work if plan else UNIFORM_WORK)
-        self._speculation = self._speculation_with(drafter, pace) if drafter is not None else None
+        self._speculation = self._speculation_with(drafter, pace, clock) if drafter is not None else None
         self._scheduler = make_scheduler(
             config.scheduler,
             cache,
@@ -293,10 +293,10 @@ class ContinuousBatchEngine:
         loop = asyncio.get_running_loop()
         return self._mailboxes.setdefault(loop, LoopMailbox(loop, self._steps.cancel_outlet))
 
-    def _speculation_with(self, drafter: Drafter, pace: StepPace) -> Speculation:
+    def _speculation_with(self, drafter: Drafter, pace: StepPace, clock: Callable[[], float]) -> Speculation:
         speculation = self._config.speculation
         most_rows = speculation.draft_rows(self._config.scheduler.max_running_requests)
-        return Speculation(drafter, pace, speculation.request_tokens, most_rows)
+        return Speculation(drafter, pace, speculation.request_tokens, most_rows, clock)
 
     def _token_capacity(self) -> int:
         limits = [self._executor.capacity.context_length, self._cache.num_blocks * self._cache.block_tokens]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ferrum.core.details import IterationRan, IterationSkipped
 from ferrum.core.errors import DeadlineExceeded
@@ -29,8 +29,7 @@ from ferrum.engine.step_runner import StepOutcome
 _log = logging.getLogger("ferrum.engine")
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
+class StepTimes(NamedTuple):
     """Seconds that one step took to be planned, to be run, and until its tokens were read."""
 
     schedule_s: float

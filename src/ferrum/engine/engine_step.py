@@ -50,7 +50,7 @@ class EngineStep:
 
     def run(self) -> None:
         started = self._clock()
-        plan = self._plan(self._draft())
+        plan = self._plan(_NO_DRAFTS if self._speculation is None else self._draft(self._speculation))
         if plan is not None:
             # Those who ended before this step need not wait for it to hear so.
             self._post_office.flush()
@@ -67,20 +67,18 @@ class EngineStep:
             self._news.step_ran(plan, outcome, times)
         self._post_office.flush()
 
-    def _draft(self) -> Mapping[str, tuple[int, ...]]:
+    def _draft(self, speculation: Speculation) -> Mapping[str, tuple[int, ...]]:
         """Tokens to try in the next step. Without the lock: a draft model takes its time."""
-        if self._speculation is None:
-            return _NO_DRAFTS
         with self._lock:
             wishes = self._scheduler.draft_wishes()
-        return self._speculation.draft(wishes)
+        return speculation.draft(wishes)
 
     def _plan(self, drafts: Mapping[str, tuple[int, ...]]) -> StepPlan | None:
         with self._lock:
             self._requests.end_due()
             plan = self._scheduler.schedule(drafts)
             if plan is None:
-                num_active = len(self._requests)
+                num_active = self._requests.num_unfinished
                 assert not num_active, f"nothing to run although {num_active} requests are active"
                 self._news.step_skipped()
                 return None

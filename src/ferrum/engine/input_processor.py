@@ -51,21 +51,21 @@ class InputProcessor:
     def prepare(self, request: InferenceRequest) -> SequenceSpec:
         """The request's tokens, budget and seed.
 
-        An explicit max_tokens is never reduced; a missing one becomes what the context leaves. A missing seed
-        is drawn. Raises InvalidRequest (empty or unreadable prompt, a stop token that is none),
-        ChatTemplateError, ContextLengthExceeded.
+        An explicit max_tokens is never reduced; a missing one becomes the usual one, or what the context
+        leaves if that is less. A missing seed is drawn. Raises InvalidRequest (empty or unreadable prompt, a
+        stop token that is none), ChatTemplateError, ContextLengthExceeded.
         """
         prompt_ids = tuple(self._encode(request.prompt))
         self._check_ids(prompt_ids)
         sampling = request.sampling
         seed = sampling.seed
-        max_tokens = self._output_budget(len(prompt_ids), sampling.max_tokens)
+        max_tokens = self._output_budget(len(prompt_ids), request)
         stops = resolve_stops(sampling, self._tokenizer, self._vocabulary_size)
         return SequenceSpec(
             request_id=request.request_id,
             prompt_ids=prompt_ids,
             max_tokens=max_tokens,
-            is_budget_explicit=request.sampling.max_tokens is not None,
+            is_budget_explicit=sampling.max_tokens is not None or request.usual_max_tokens is not None,
             sampling=request.sampling,
             seed=secrets.randbelow(MAX_SEED + 1) if seed is None else seed,
             scope=PrefixScope(salt=request.cache_salt),
@@ -108,8 +108,12 @@ class InputProcessor:
                     "prompt",
                 )
 
-    def _output_budget(self, input_tokens: int, max_tokens: int | None) -> int:
-        wanted = max(1, self.capacity - input_tokens) if max_tokens is None else max_tokens
+    def _output_budget(self, input_tokens: int, request: InferenceRequest) -> int:
+        wanted = request.sampling.max_tokens
+        if wanted is None:
+            wanted = max(1, self.capacity - input_tokens)
+            if request.usual_max_tokens is not None:
+                wanted = min(wanted, max(request.usual_max_tokens, request.sampling.min_tokens))
         if input_tokens + wanted > self.capacity:
             raise ContextLengthExceeded(self.capacity, input_tokens, wanted)
         return wanted

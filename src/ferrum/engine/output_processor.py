@@ -6,11 +6,11 @@ from typing import NamedTuple, Protocol
 
 from ferrum.core.cache_use import CacheUse
 from ferrum.core.draft_use import DraftUse
-from ferrum.core.errors import BrokenConstraint
 from ferrum.core.request import FinishReason, InferenceResult, Usage
 from ferrum.core.step import SampledToken, ScoredTokens
 from ferrum.core.token_gate import forced_tokens, pass_through
 from ferrum.core.token_trace import TokenTrace, trace_tokens
+from ferrum.engine.answer_look import Look
 from ferrum.engine.delta import Delta
 from ferrum.engine.logprob_trail import LogprobTrail
 from ferrum.scheduling.sequence import SequenceSpec
@@ -41,6 +41,24 @@ class RequestOutput:
     Text of all updates joined is the result's text, so a stream and a whole answer agree.
     """
 
+    __slots__ = (
+        "_constraint",
+        "_decoder",
+        "_digests",
+        "_echo",
+        "_gate",
+        "_look",
+        "_looks_for_stops",
+        "_pieces",
+        "_rules",
+        "_spec",
+        "_stop_reason",
+        "_stops",
+        "_terminal_ids",
+        "_token_ids",
+        "_trail",
+    )
+
     def __init__(
         self,
         spec: SequenceSpec,
@@ -50,6 +68,7 @@ class RequestOutput:
     ) -> None:
         self._spec = spec
         self._rules = spec.stops
+        self._terminal_ids = spec.stops.terminal_ids
         self._gate = spec.gate
         self._constraint = spec.constraint
         self._decoder = decoder
@@ -61,6 +80,12 @@ class RequestOutput:
         self._echo = spec.prompt_text.text if spec.sampling.echo and spec.prompt_text is not None else ""
         self._pieces: list[str] = [self._echo]
         self._stop_reason: int | str | None = None
+        self._look: Look | None = None
+
+    @property
+    def look(self) -> Look | None:
+        """For an answer that ended by itself: what must be known of it before it is handed out."""
+        return self._look
 
     @property
     def num_tokens(self) -> int:
@@ -87,7 +112,7 @@ class RequestOutput:
         self._pieces.append(update.text)
         self._stop_reason = update.stop_reason
         if update.finish_reason is not None:
-            self._require_fulfilled(update.finish_reason)
+            self._look = self._begin_look(update.finish_reason)
         return update
 
     def follow(self) -> OutputUpdate:
@@ -147,9 +172,9 @@ class RequestOutput:
 
     def _read(self, token_id: int) -> OutputUpdate:
         may_end = len(self._token_ids) > self._rules.min_tokens
-        if may_end and token_id in self._rules.stop_ids:
-            return self._end_at(token_id, FinishReason.STOP, self._rules.stop_ids[token_id])
-        if may_end and token_id in self._rules.end_ids:
+        if token_id in self._terminal_ids and may_end:
+            if token_id in self._rules.stop_ids:
+                return self._end_at(token_id, FinishReason.STOP, self._rules.stop_ids[token_id])
             return self._end_at(token_id, FinishReason.EOS, None)
         text = self._decoder.push(token_id)
         if self._looks_for_stops:
@@ -163,23 +188,20 @@ class RequestOutput:
             return self._flush(text, FinishReason.LENGTH)
         return OutputUpdate(text)
 
-    def _require_fulfilled(self, reason: FinishReason) -> None:
-        """Raises BrokenConstraint for an answer that ended by itself and is not what was asked for.
+    def _begin_look(self, reason: FinishReason) -> Look | None:
+        """Whether the answer is what was asked for; None where that is not the question.
 
         One that ran out of tokens says so and is the beginning of such an answer; a stop string may cut a
         text, but no JSON value.
         """
         constraint = self._constraint
         if constraint is None or reason is FinishReason.LENGTH:
-            return
-        if isinstance(self._stop_reason, str):
-            problem = constraint.problem_of("".join(self._pieces[1:])) if constraint.is_json else None
-            if problem is not None:
-                problem = f"the stop string {self._stop_reason!r} cut it: {problem}"
-        else:
-            problem = constraint.problem()
-        if problem is not None:
-            raise BrokenConstraint(self._spec.request_id, problem)
+            return None
+        if not isinstance(self._stop_reason, str):
+            return Look(constraint.look())
+        if not constraint.is_json:
+            return None
+        return Look(constraint.look_at("".join(self._pieces[1:])), cut_by=self._stop_reason)
 
     def _end_at(self, token_id: int, reason: FinishReason, stop_reason: int | str | None) -> OutputUpdate:
         """The answer ends with a token whose text is shown only where the caller wants to see it."""

@@ -72,6 +72,7 @@ class StepLoop:
             post_office=self._post_office,
             stall_watch=self._stall_watch,
             clock=clock,
+            wake=self._wake,
         )
         self._step = EngineStep(
             lock=lock,
@@ -185,7 +186,8 @@ class StepLoop:
         with self._locked():
             found = self._requests.find(request_id)
             for request in found:
-                self._scheduler.update_priority(request.request_id, priority)
+                if not self._requests.is_looked_at(request):
+                    self._scheduler.update_priority(request.request_id, priority)
             return bool(found)
 
     def cancel_all_of(self, request_id: str) -> bool:
@@ -286,10 +288,15 @@ class StepLoop:
         """Parks until there is something to do; False when the engine is closing and all is done."""
         with self._work:
             while not self._requests.has_work:
-                if self._is_closing:
+                if self._is_closing and not len(self._requests):
                     return False
                 self._work.wait()
             return True
+
+    def _wake(self) -> None:
+        """The thread has something to end, if it sleeps."""
+        with self._work:
+            self._work.notify_all()
 
     def _fail_all(self, error: FerrumError) -> None:
         with self._work:

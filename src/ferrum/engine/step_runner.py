@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from ferrum.core.errors import FerrumError, InternalError
 from ferrum.core.events import Observers, StepFailed
@@ -15,8 +16,7 @@ from ferrum.runtimes.protocol import StepAborted
 _log = logging.getLogger("ferrum.engine")
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
+class StepOutcome(NamedTuple):
     """The parts that were computed with the tokens chosen for them, and the requests that failed.
 
     Tokens behind a wrong draft are not among them: they follow what nobody chose. A part in neither was given
@@ -26,7 +26,7 @@ class StepOutcome:
     parts: tuple[SequencePart, ...]
     tokens: tuple[SampledToken, ...]
     scored: tuple[ScoredTokens, ...] = ()
-    failures: Mapping[str, FerrumError] = field(default_factory=dict)
+    failures: Mapping[str, FerrumError] = MappingProxyType({})
     is_whole: bool = False
 
 
@@ -92,7 +92,7 @@ def _check_answers(plan: StepPlan, result: StepResult) -> None:
 
 def _without_wrong_drafts(plan: StepPlan, tokens: tuple[SampledToken, ...]) -> tuple[SampledToken, ...]:
     """A token counts when every draft before it is the token that was chosen in its place."""
-    if not any(part.num_drafts for part in plan.parts):
+    if not [part for part in plan.parts if part.num_drafts]:
         return tokens
     kept: list[SampledToken] = []
     row = 0

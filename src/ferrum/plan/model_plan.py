@@ -55,9 +55,6 @@ class ModelPlan:
     def buffer_width(self, name: str) -> int:
         return next(buffer.width for buffer in self.buffers if buffer.name == name)
 
-    def weight_spec(self, name: str) -> WeightSpec:
-        return next(weight for weight in self.weights if weight.name == name)
-
     def hash(self) -> str:
         """SHA-256 over the plan written out; equal for equal plans on any machine."""
         written = {

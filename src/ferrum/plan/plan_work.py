@@ -6,7 +6,7 @@ bench/step_work.py counts the same by kind of weight and operation, for reports.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +54,22 @@ class PlanWork:
             for group in self.attention:
                 kv_bytes += part.num_read_keys(group.window) * group.key_bytes
                 pairs += part.num_visible_keys(group.window) * group.pair_multiply_adds
+        return self._work(num_tokens, num_outputs, kv_bytes, pairs)
+
+    def of_rows(self, starts: Sequence[int], num_outputs: int) -> Work:
+        """The same of a token at each of these positions, all of different sequences; fast for hundreds."""
+        kv_bytes = pairs = 0
+        for group in self.attention:
+            window = group.window
+            if window is None:
+                num_keys = sum(starts) + len(starts)
+            else:
+                num_keys = sum([start + 1 if start < window else window for start in starts])
+            kv_bytes += num_keys * group.key_bytes
+            pairs += num_keys * group.pair_multiply_adds
+        return self._work(len(starts), num_outputs, kv_bytes, pairs)
+
+    def _work(self, num_tokens: int, num_outputs: int, kv_bytes: int, pairs: int) -> Work:
         linear = num_tokens * self.token_multiply_adds + num_outputs * self.output_multiply_adds
         return Work(self.weight_bytes, linear, kv_bytes, pairs)
 

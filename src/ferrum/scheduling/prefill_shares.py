@@ -119,4 +119,4 @@ class PrefillShares:
         return purse.buy(sequence.num_computed_tokens, taken, self._limit(sequence) - taken)
 
     def _limit(self, sequence: Sequence) -> int:
-        return min(sequence.num_remaining_tokens, self._config.prefill_chunk_tokens)
+        return min(sequence.num_remaining_tokens, self._config.prefill_step_chunk)

@@ -22,6 +22,7 @@ from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.step import SampledToken, SequencePart, StepPlan
 from ferrum.plan.plan_work import UNIFORM_WORK
 from ferrum.scheduling.block_promises import BlockPromises
+from ferrum.scheduling.fill_first import FillFirst
 from ferrum.scheduling.output_lengths import OutputLengths
 from ferrum.scheduling.pinned_prefixes import PinnedPrefixes
 from ferrum.scheduling.prefill_shares import PrefillShares
@@ -39,7 +40,7 @@ _NO_TOKENS: list[SampledToken] = []
 
 class ContinuousBatchScheduler:
     """One StepPlan per iteration: decodes, then admission, then chunked prefill in the rest of the budgets of
-    tokens and time.
+    tokens and time. With ``prefill_first_until_active`` decodes wait while the batch fills.
 
     Requests are admitted in the order of their tickets, or of priorities and shares if so configured, when
     the KV room promised to them is there. A request that outgrows its promise when nothing is left preempts
@@ -62,6 +63,7 @@ class ContinuousBatchScheduler:
         self._speculation = speculation
         self._pace = pace or StepPace(UNIFORM_WORK)
         self._prefill_shares = PrefillShares(config, self._pace)
+        self._fill_first = FillFirst(min(config.prefill_first_until_active, config.max_running_requests))
         self._cache = cache
         self._states = states
         self._observers = observers or Observers()
@@ -150,9 +152,12 @@ class ContinuousBatchScheduler:
     def schedule(self, drafts: Mapping[str, tuple[int, ...]] = _NO_DRAFTS) -> StepPlan | None:
         """The next step, or None when there is nothing to do. ``drafts``: tokens to try, by request."""
         budget = TokenBudget(self._config.max_num_batched_tokens)
-        decodes = self._decode_parts(budget, drafts)
+        is_filling = self._fill_first.holds_decodes(self._running, len(self._waiting))
+        decodes = [] if is_filling else self._decode_parts(budget, drafts)
         self._admit_waiting()
         prefills = self._prefill_parts(budget, decodes)
+        if is_filling and not prefills:
+            decodes = self._decode_parts(budget, drafts)
         if not decodes and not prefills:
             return None
         return StepPlan((*decodes, *prefills), sum(len(part.token_ids) for part in prefills))
@@ -181,6 +186,8 @@ class ContinuousBatchScheduler:
                 num_drafted += part.num_drafts
                 num_accepted += num_right
         if num_drafted:
+            if self._speculation is not None:
+                self._speculation.accepted(num_accepted)
             self._observers.on(TokensDrafted(num_drafted, num_accepted))
 
     def finish(self, request_id: str) -> None:
@@ -228,21 +235,33 @@ class ContinuousBatchScheduler:
         parts = []
         for sequence in tuple(self._running):
             # An older request of this loop may have preempted this one.
-            if sequence.is_decoding and self._make_room(sequence):
-                num_own = num_remaining = sequence.num_remaining_tokens
-                if num_remaining > 1:
-                    num_own = 1 + spare.take(num_remaining - 1)
-                if num_own < num_remaining:
-                    part = self._part(sequence, num_own)
-                else:
-                    drafted = drafts.get(sequence.request_id, ())
-                    if drafted:
-                        drafted = self._fit(sequence, drafted, spare)
-                    num_tokens = sequence.num_computed_tokens + num_own + len(drafted)
-                    part = sequence.decode_part(drafted, self._cache.grow(sequence.request_id, num_tokens))
-                budget.take(len(part.token_ids))
-                parts.append(part)
+            if not sequence.is_decoding:
+                continue
+            # Whoever has the blocks was promised them.
+            table = self._cache.table_within(sequence.request_id, len(sequence.token_ids))
+            if table is not None or self._make_room(sequence):
+                parts.append(self._decode_part(sequence, table, drafts.get(sequence.request_id, ()), spare))
+        budget.take(sum([len(part.token_ids) for part in parts]))
         return parts
+
+    def _decode_part(
+        self,
+        sequence: Sequence,
+        table: tuple[int, ...] | None,
+        drafts: tuple[int, ...],
+        spare: TokenBudget,
+    ) -> SequencePart:
+        """``table``: its blocks, if they have room for all known tokens."""
+        num_remaining = sequence.num_remaining_tokens
+        if num_remaining > 1:
+            num_own = 1 + spare.take(num_remaining - 1)
+            if num_own < num_remaining:
+                return self._part(sequence, num_own)
+        if drafts:
+            drafts = self._fit(sequence, drafts, spare)
+        if drafts or table is None:
+            table = self._cache.grow(sequence.request_id, len(sequence.token_ids) + len(drafts))
+        return sequence.decode_part(drafts, table)
 
     def _fit(self, sequence: Sequence, drafts: tuple[int, ...], spare: TokenBudget) -> tuple[int, ...]:
         """As many drafted tokens as there is room for; nobody gives way for them."""
@@ -293,7 +312,8 @@ class ContinuousBatchScheduler:
     def _note_computed(self, sequence: Sequence, part: SequencePart, tokens: list[SampledToken]) -> None:
         ends_prefill = bool(part.choices) and not sequence.is_decoding
         sequence.take(part, tokens)
-        self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST * len(tokens))
+        if self._config.fair_tenants:
+            self._shares.charge(sequence.tenant, GENERATED_TOKEN_COST * len(tokens))
         publish = self._cache.publish_tail if ends_prefill else self._cache.publish
         publish(sequence.request_id, sequence.token_ids, sequence.num_computed_tokens)
 
@@ -336,7 +356,8 @@ class ContinuousBatchScheduler:
         insort(self._running, sequence, key=lambda running: running.rank)
         self._rendezvous.lead(sequence)
         waited_s = self._clock() - sequence.waiting_since
-        self._observers.on(RequestAdmitted(sequence.request_id, waited_s))
+        recompute_tokens = max(0, sequence.num_computed_before - match.num_tokens)
+        self._observers.on(RequestAdmitted(sequence.request_id, waited_s, recompute_tokens))
         return True
 
     def _cache_use(self, sequence: Sequence, match: PrefixMatch) -> CacheUse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -236,17 +236,15 @@ class Sequence:
             return 0
         return self.max_total_tokens - len(self.token_ids) - 1
 
-    def take(self, part: SequencePart, tokens: Iterable[SampledToken]) -> None:
+    def take(self, part: SequencePart, tokens: Collection[SampledToken]) -> None:
         """A part of it was computed, and these tokens were chosen that go on with the known ones."""
-        has_chosen = False
         for token in tokens:
             self._append(token.token_id, token.mirostat_mu)
-            has_chosen = True
         # What was computed for drafts that were wrong is computed again, in its place.
         self.num_computed_tokens = min(
             part.start_position + len(part.token_ids), len(self.token_ids) - bool(part.choices)
         )
-        if has_chosen and self._request.most_forced:
+        if tokens and self._request.most_forced:
             room = self.max_total_tokens - len(self.token_ids)
             forced = forced_tokens(self._gate, min(self._request.most_forced, room))
             for token_id in forced:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ _LEAST_SHARE = 0.1
 # How many steps of decodes alone say how slow they are, and how few do not. Of steps alike in a row, the
 # rates are learned from as many: each corrects 30 % of the error, so of what is older 0.5 % would be left.
 _RECENT_STEPS, _FEWEST_STEPS = 15, 5
+
+_IS_DECODE = attrgetter("is_decode")
 
 
 class _DecodeStep(NamedTuple):
@@ -59,8 +62,7 @@ class StepPace:
 
     def predict_rows(self, starts: Sequence[int]) -> float:
         """Seconds of a step that decodes the tokens at these positions, each of another sequence."""
-        parts = (WorkPart(start, 1) for start in starts)
-        return self._decode_rates().predict(self._work.of(parts, num_outputs=len(starts)))
+        return self._decode_rates().predict(self._work.of_rows(starts, num_outputs=len(starts)))
 
     def predict_row(self, start: int) -> float:
         """Seconds that one more token of a sequence at ``start``, and a choice after it, adds to decodes."""
@@ -94,7 +96,7 @@ class StepPace:
         """A step of ``parts`` took ``seconds``."""
         if seconds <= 0.0:
             return
-        if all(part.is_decode for part in parts):
+        if all(map(_IS_DECODE, parts)):
             self._note(_DecodeStep(parts, _num_rows(parts), seconds))
             return
         decodes = [part for part in parts if part.is_decode]
@@ -129,7 +131,9 @@ class StepPace:
         return self._slowness_of[num_rows]
 
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
-        num_outputs = sum(part.num_outputs for part in parts)
+        num_outputs = sum([part.num_outputs for part in parts])
+        if _num_rows(parts) == len(parts):
+            return self._work.of_rows([part.start_position for part in parts], num_outputs)
         return self._work.of(_work_parts(parts), num_outputs)
 
 

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ferrum.core.errors import (
+    AnswerCutByStop,
     BrokenConstraint,
     ChatTemplateError,
     ConstraintTooComplex,
@@ -43,6 +44,9 @@ from ferrum.core.errors import (
 from ferrum.server.wire_errors import (
     AdministrationOff,
     BodyTooLarge,
+    BodyTooSlow,
+    HeadTooLarge,
+    MalformedHttp,
     SessionBusy,
     UnknownModel,
     UnknownSession,
@@ -70,6 +74,9 @@ UNAVAILABLE = "service_unavailable_error"
 # The first entry whose type matches decides, so subclasses stand before their bases.
 KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (BodyTooLarge, ErrorKind(413, INVALID, "request_too_large")),
+    (BodyTooSlow, ErrorKind(408, INVALID, "request_too_slow")),
+    (HeadTooLarge, ErrorKind(431, INVALID, "request_too_large")),
+    (MalformedHttp, ErrorKind(400, INVALID)),
     (UnknownModel, ErrorKind(404, INVALID, "model_not_found")),
     (UnknownSession, ErrorKind(404, INVALID, "session_not_found")),
     (SessionBusy, ErrorKind(409, INVALID, "session_busy")),
@@ -85,6 +92,7 @@ KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (InvalidConstraint, ErrorKind(400, INVALID, "invalid_constraint")),
     (ConstraintTooComplex, ErrorKind(400, INVALID, "constraint_too_complex")),
     (InvalidRequest, ErrorKind(400, INVALID)),
+    (AnswerCutByStop, ErrorKind(400, INVALID, "constraint_not_fulfilled")),
     (BrokenConstraint, ErrorKind(500, "internal_server_error", "constraint_not_fulfilled")),
     (QueueFull, ErrorKind(429, "rate_limit_error", "queue_full")),
     (DeadlineExceeded, ErrorKind(504, "timeout_error", "deadline_exceeded")),
@@ -131,7 +139,7 @@ def error_response(error: BaseException, wire_names: Mapping[str, str] | None = 
         headers["X-Should-Retry"] = "false"
     if isinstance(error, WrongAdminKey):
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, EngineClosed | EngineStalled | BodyTooLarge):
+    if isinstance(error, EngineClosed | EngineStalled | BodyTooLarge | BodyTooSlow):
         headers["Connection"] = "close"
     status = error_kind(error).status
     return json_response(error_body(error, wire_names), status, headers)

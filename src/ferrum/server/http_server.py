@@ -16,6 +16,7 @@ import uvicorn
 import uvloop
 
 from ferrum.server.app import create_app
+from ferrum.server.http_connection import HttpConnection
 from ferrum.server.listening_socket import BACKLOG, start_listening
 from ferrum.server.server_context import ServerContext
 
@@ -25,6 +26,9 @@ KEEP_ALIVE_S = 75
 
 # After the engine has ended every request, its last bytes still have to reach slow clients.
 FLUSH_S = 5
+
+# What is left of a connection that was cut off: nothing that takes time.
+CLEAN_UP_S = 5
 
 
 class _Ending(Enum):
@@ -45,12 +49,12 @@ class HttpServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            http="httptools",
+            http=HttpConnection,
             ws="none",
             server_header=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=FLUSH_S,
+            timeout_graceful_shutdown=FLUSH_S + CLEAN_UP_S,
         )
         self._uvicorn = _SignalFreeServer(config)
 
@@ -74,6 +78,7 @@ class HttpServer:
         try:
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
             self._uvicorn.should_exit = True
+            loop.call_later(FLUSH_S, self._cut_off)
             await serving
         finally:
             ending.cancel()
@@ -87,6 +92,11 @@ class HttpServer:
         self._ending = _Ending.AT_ONCE if self._ending is _Ending.DRAINING else _Ending.DRAINING
         self._context.lifecycle.start_draining()
         self._end_changed.set()
+
+    def _cut_off(self) -> None:
+        """Clients that still have not read their last bytes do not hold the process up."""
+        for connection in list(self._uvicorn.server_state.connections):
+            connection.transport.abort()
 
     async def _end_in_order(self) -> None:
         await self._wait_for_end()

@@ -9,15 +9,19 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 
-from ferrum.server.wire_errors import BodyTooLarge, MalformedBody
+from ferrum.server.wire_errors import BodyTooLarge, BodyTooSlow, MalformedBody
 
 # How long the rest of a too large body is read and thrown away: a client that is still writing when its
 # connection closes sees a reset instead of the 413, and tries again.
 DISCARD_S = 10.0
 
+# A client that sends nothing more for so long has stalled; its body and connection are not kept for it.
+IDLE_S = 60.0
+
 
 async def read_json_object(request: Request, limit_bytes: int) -> dict[str, Any]:
-    """The body as an object. Raises BodyTooLarge, MalformedBody, or ClientDisconnect.
+    """The body as an object. Raises BodyTooLarge, BodyTooSlow, MalformedBody, or
+    ClientDisconnect.
 
     JSON as RFC 8259 has it: NaN, a byte order mark and lone surrogates are refused; orjson bounds nesting
     at 1024.
@@ -38,13 +42,22 @@ async def _read(request: Request, limit_bytes: int) -> bytes:
         await _discard(chunks)
         raise BodyTooLarge(limit_bytes)
     body = bytearray()
-    async for chunk in chunks:
+    while (chunk := await _next_chunk(chunks)) is not None:
         body += chunk
         if len(body) > limit_bytes:
             body.clear()
             await _discard(chunks)
             raise BodyTooLarge(limit_bytes)
     return bytes(body)
+
+
+async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
+    """None at the end of the body."""
+    try:
+        async with asyncio.timeout(IDLE_S):
+            return await anext(chunks, None)
+    except TimeoutError:
+        raise BodyTooSlow(IDLE_S) from None
 
 
 def _declared_length(request: Request) -> int:

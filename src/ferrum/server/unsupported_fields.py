@@ -1,4 +1,4 @@
-"""Fields that OpenAI's API knows, that would change the answer, and that this server does not implement.
+"""Fields of OpenAI's API, of vLLM's and of llama.cpp's that would change the answer and are not implemented.
 
 Each is refused by name unless its value asks for nothing: ignoring it would answer another question.
 """
@@ -32,7 +32,19 @@ def _is_number(value: object) -> bool:
 
 
 SHARED = (
+    # llama.cpp's.
+    UnsupportedField("grammar", ("",), advice="send structured_outputs.grammar"),
+    UnsupportedField("json_schema", advice="send structured_outputs.json"),
+    UnsupportedField("n_predict", (-1,), advice="send max_tokens"),
+    UnsupportedField("n_probs", (0,), advice="send logprobs"),
+    UnsupportedField("samplers", advice="the order of samplers is fixed"),
     UnsupportedField("tfs_z", (1,)),
+    # vLLM's, its former names too.
+    UnsupportedField("use_beam_search", (False,)),
+    UnsupportedField("length_penalty", (1,)),
+    UnsupportedField("logits_processors", ([],)),
+    UnsupportedField("truncate_prompt_tokens", advice="shorten the prompt"),
+    UnsupportedField("max_new_tokens", advice="send max_tokens"),
     UnsupportedField("guided_json", advice="send structured_outputs.json"),
     UnsupportedField("guided_regex", advice="send structured_outputs.regex"),
     UnsupportedField("guided_choice", advice="send structured_outputs.choice"),
@@ -53,11 +65,18 @@ CHAT_FIELDS = (
     UnsupportedField("audio"),
     UnsupportedField("prediction"),
     UnsupportedField("web_search_options"),
+    UnsupportedField("chat_template", advice="start the server with --chat-template"),
+    UnsupportedField("documents", ([],)),
+    UnsupportedField("prompt", advice="send it as the content of a message, or to /v1/completions"),
 )
 
 COMPLETION_FIELDS = (
     *SHARED,
     UnsupportedField("suffix", ("",)),
+    UnsupportedField("messages", ([],), advice="send them to /v1/chat/completions"),
+    UnsupportedField("tools", ([],), advice="send them to /v1/chat/completions"),
+    UnsupportedField("max_completion_tokens", advice="send max_tokens"),
+    UnsupportedField("top_logprobs", advice="send logprobs with that number"),
 )
 
 

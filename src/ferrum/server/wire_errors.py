@@ -55,3 +55,26 @@ class UnknownModel(FerrumError):
         self.name = name
         self.known = tuple(known)
         super().__init__(f"the model {name!r} is not served here; there is: {', '.join(self.known)}")
+
+
+class MalformedHttp(FerrumError):
+    """The bytes on a connection are no HTTP/1.1 request."""
+
+    def __init__(self) -> None:
+        super().__init__("this is no HTTP/1.1 request")
+
+
+class HeadTooLarge(FerrumError):
+    """A request's line and headers are longer than ``limit_bytes``."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the request's line and headers are longer than {limit_bytes} bytes; shorten them")
+        self.limit_bytes = limit_bytes
+
+
+class BodyTooSlow(FerrumError):
+    """Nothing more of a request's body came for ``waited_s`` seconds."""
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"nothing more of the request body came for {waited_s:g} s; send it again")
+        self.waited_s = waited_s

@@ -94,8 +94,7 @@ def chat_sampling(body: ChatCompletionBody, defaults: SamplingParams) -> Samplin
 
 def completion_sampling(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
     """``sampling_params`` and what is a plain completion's own. Raises InvalidRequest naming the field."""
-    max_tokens = body.max_tokens if body.max_tokens is not None else COMPLETION_MAX_TOKENS
-    sampling = sampling_params(body, max_tokens, defaults)
+    sampling = sampling_params(body, body.max_tokens, defaults)
     return replace(sampling, logprobs=body.logprobs, echo=bool(body.echo))
 
 
@@ -131,6 +130,7 @@ def inference_request(
         cache_salt=body.cache_salt,
         wants_cache_explanation=bool(body.explain_cache),
         wants_token_trace=bool(body.token_trace),
+        usual_max_tokens=COMPLETION_MAX_TOKENS if isinstance(body, CompletionBody) else None,
         timeout_s=body.timeout_s,
         priority=body.priority or 0,
         tenant=tenant,

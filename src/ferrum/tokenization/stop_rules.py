@@ -38,7 +38,7 @@ class StopRules:
     @property
     def terminal_ids(self) -> frozenset[int]:
         """Every id that ends the answer."""
-        return self.end_ids | self.stop_ids.keys()
+        return self.end_ids | self.stop_ids.keys() if self.stop_ids else self.end_ids
 
 
 def resolve_stops(sampling: SamplingParams, tokenizer: StopTokenizer, vocabulary_size: int) -> StopRules:
@@ -60,7 +60,7 @@ def resolve_stops(sampling: SamplingParams, tokenizer: StopTokenizer, vocabulary
             stop_ids.setdefault(spelled, text)
     ends = frozenset[int]() if sampling.ignore_eos else frozenset(tokenizer.eos_ids)
     return StopRules(
-        end_ids=ends - stop_ids.keys(),
+        end_ids=ends - stop_ids.keys() if stop_ids else ends,
         stop_ids=stop_ids,
         texts=tuple(sampling.stop),
         min_tokens=sampling.min_tokens,

@@ -32,10 +32,6 @@ class QuantizedTensor:
         return int(self.data.size)
 
     @property
-    def num_elements(self) -> int:
-        return math.prod(self.shape)
-
-    @property
     def columns(self) -> int:
         """Length of the innermost dimension, the one that is stored contiguously."""
         return self.shape[-1]

@@ -70,13 +70,13 @@ def test_tokenizer_and_executor_get_the_very_model_and_bundle_that_were_defined(
     registry, seen = make_registry(), []
 
     def spy(table: object, name: str) -> None:
-        made = table.get(name).create  # type: ignore[attr-defined]
+        made = table.get(name).create
 
         def create(config: ComponentConfig) -> object:
             seen.append(config.model)
             return made(config)
 
-        table.register(name, FunctionFactory(ComponentMetadata(), create))  # type: ignore[attr-defined]
+        table.register(name, FunctionFactory(ComponentMetadata(), create))
 
     spy(registry.tokenizers, "huggingface")
     spy(registry.executors, "llm")
@@ -112,7 +112,7 @@ def test_an_engine_is_whole_before_it_is_prepared() -> None:
     def make_scheduler(config: ComponentConfig) -> SchedulerMaker:
         def make(*arguments: object, **more: object) -> ContinuousBatchScheduler:
             happened.append("scheduler made")
-            return ContinuousBatchScheduler(*arguments, **more)  # type: ignore[arg-type]
+            return ContinuousBatchScheduler(*arguments, **more)
 
         return make
 
@@ -130,7 +130,7 @@ def test_the_sizes_that_fit_are_those_of_scheduler_cache_and_engine(tmp_path: Pa
     def make_scheduler(config: ComponentConfig) -> SchedulerMaker:
         def make(limits: SchedulerConfig, cache: CacheManager, *more: object) -> ContinuousBatchScheduler:
             seen.append(limits)
-            return ContinuousBatchScheduler(limits, cache, *more)  # type: ignore[arg-type]
+            return ContinuousBatchScheduler(limits, cache, *more)
 
         return make
 

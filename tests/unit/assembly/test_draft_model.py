@@ -54,7 +54,7 @@ def _answer(engine: ContinuousBatchEngine, **sampling: object) -> InferenceResul
     drafter = _drafter(engine)
     if drafter is not None:
         drafter._clock = lambda: 0.0
-    params = SamplingParams(max_tokens=40, temperature=0.7, seed=5, ignore_eos=True, **sampling)  # type: ignore[arg-type]
+    params = SamplingParams(max_tokens=40, temperature=0.7, seed=5, ignore_eos=True, **sampling)
     (result,) = engine.generate([InferenceRequest("a", PROMPT, params)])
     engine.close()
     return result

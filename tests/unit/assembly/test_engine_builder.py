@@ -34,8 +34,8 @@ def _managed() -> ScriptedExecutor:
     return ScriptedExecutor(resource_authority=ResourceAuthority.ENGINE_MANAGED)
 
 
-def _factory(function: object) -> FunctionFactory:  # type: ignore[type-arg]
-    return FunctionFactory(ComponentMetadata(), function)  # type: ignore[arg-type]
+def _factory(function: object) -> FunctionFactory:
+    return FunctionFactory(ComponentMetadata(), function)
 
 
 def _sources(argument: str, folder: Path) -> ModelSources:
@@ -84,7 +84,7 @@ def test_choices_are_kept_as_they_are_given() -> None:
 
 def test_model_sources_forget_the_defined_model(tmp_path: Path) -> None:
     builder = EngineBuilder()
-    builder.defined_model = object()  # type: ignore[assignment]
+    builder.defined_model = object()
     sources = _sources("smollm2:135m", tmp_path)
     builder.with_model_sources(sources)
     assert builder.defined_model is None
@@ -93,7 +93,7 @@ def test_model_sources_forget_the_defined_model(tmp_path: Path) -> None:
 
 def test_a_defined_model_brings_its_sources() -> None:
     defined = _Defined()
-    builder = EngineBuilder().with_defined_model(defined)  # type: ignore[arg-type]
+    builder = EngineBuilder().with_defined_model(defined)
     assert builder.defined_model is defined
     assert builder.model_sources is defined.sources
     assert builder.is_model_mode
@@ -176,7 +176,7 @@ def test_a_part_that_cannot_be_made_is_an_error_with_a_model(tmp_path: Path) -> 
         EngineBuilder(registry=registry).with_name("tokenizer", "mine").with_executor(ScriptedExecutor())
     )
     defined = _Defined()
-    builder.with_defined_model(defined)  # type: ignore[arg-type]
+    builder.with_defined_model(defined)
     with pytest.raises(InvalidConfig, match="tokenizer: 'mine' cannot be made: division by zero"):
         builder.build()
     assert defined.model.num_closed == 1
@@ -184,7 +184,7 @@ def test_a_part_that_cannot_be_made_is_an_error_with_a_model(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", ["tokenizer", "executor"])
 def test_a_model_is_never_answered_for_by_a_stub(kind: str) -> None:
-    builder = EngineBuilder().with_defined_model(_Defined())  # type: ignore[arg-type]
+    builder = EngineBuilder().with_defined_model(_Defined())
     if kind == "executor":
         builder.with_tokenizer(ByteTokenizer())
     with pytest.raises(InvalidConfig, match="the stub is for engines without a model") as caught:

@@ -47,7 +47,7 @@ def _options(folder: Path, config: EngineConfig | None = None, **changes: object
         model_directory=folder / "models",
         cache_directory=folder / "cache",
         system_root=folder / "system",
-        **changes,  # type: ignore[arg-type]
+        **changes,
     )
 
 

@@ -23,7 +23,7 @@ def _settings(**changes: object) -> PinSettings:
         "has_prefix_cache": True,
         **changes,
     }
-    return pin_settings(**options)  # type: ignore[arg-type]
+    return pin_settings(**options)
 
 
 def test_by_default_there_is_no_key_and_no_folder() -> None:

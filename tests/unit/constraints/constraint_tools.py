@@ -25,4 +25,4 @@ def read(gate: ConstraintGate, text: str) -> ConstraintGate | None:
 def is_whole(compiler: ConstraintCompiler, constraint: Constraint, text: str) -> bool:
     """Whether ``text`` is an answer that may end, by the grammar and by the check."""
     gate = read(compiler.compile(constraint).start(), text)
-    return gate is not None and gate.may_end and gate.problem() is None
+    return gate is not None and gate.may_end and gate.look().result(10) is None

@@ -154,7 +154,7 @@ def test_a_place_is_the_same_whatever_was_looked_at_meanwhile(compiler: Constrai
         plain, looked = plain.after(token_id), looked.after(token_id)
         assert looked.after(token_id) is looked.after(token_id)
     assert plain.is_complete == looked.is_complete
-    assert plain.problem() is looked.problem() is None
+    assert plain.look().result(10) is looked.look().result(10) is None
 
 
 def test_a_token_that_is_not_allowed_is_an_error_of_that_road_alone(compiler: ConstraintCompiler) -> None:
@@ -171,11 +171,11 @@ def test_an_answer_may_only_end_where_its_value_is_complete(compiler: Constraint
     for byte in b'{"a": [1':
         assert not gate.mask[EOS // 32] >> (EOS % 32) & 1
         gate = gate.after(byte)
-    assert gate.problem() == "it ended before its value was complete"
+    assert gate.look().result(10) == "it ended before its value was complete"
     regex = compiler.compile(Constraint.regex("a+")).start().after(ord("a"))
     assert regex.mask[EOS // 32] >> (EOS % 32) & 1
     assert regex.after(EOS).is_complete
-    assert regex.after(EOS).problem() is None
+    assert regex.after(EOS).look().result(10) is None
 
 
 def test_masks_have_the_models_length_whatever_the_vocabulary_of_the_tokenizer() -> None:

@@ -129,4 +129,4 @@ def test_a_control_token_can_be_the_delimiter(compiler: ConstraintCompiler) -> N
         gate = gate.after(token_id)
         assert gate.error is None
     assert gate.may_end
-    assert gate.problem() is None
+    assert gate.look().result(10) is None

@@ -132,7 +132,7 @@ def test_exp_ends() -> None:
         (lambda x: soft_cap32(x, 30.0), lambda x: 30 * np.tanh(x / 30)),
     ],
 )
-def test_activations_follow_their_formula(function, reference) -> None:  # type: ignore[no-untyped-def]
+def test_activations_follow_their_formula(function, reference) -> None:
     x = np.linspace(-30, 30, 20_001, dtype=np.float32)
     result = function(x)
     assert result.dtype == np.float32

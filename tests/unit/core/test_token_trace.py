@@ -33,7 +33,7 @@ def test_no_more_ids_are_shown_than_the_limits_say(
 
 def test_the_processors_are_those_that_had_an_effect() -> None:
     def processors(**sampling: float) -> tuple[str, ...]:
-        return trace_tokens((1,), (), SamplingParams(**sampling), 1, 0).processors  # type: ignore[arg-type]
+        return trace_tokens((1,), (), SamplingParams(**sampling), 1, 0).processors
 
     assert processors() == ()
     assert processors(temperature=0.5, top_p=0.9, min_p=0.1, top_k=3) == (

@@ -103,7 +103,7 @@ def ask(
     return InferenceRequest(
         request_id,
         TextPrompt(prompt),
-        SamplingParams(max_tokens=max_tokens, **sampling),  # type: ignore[arg-type]
+        SamplingParams(max_tokens=max_tokens, **sampling),
     )
 
 

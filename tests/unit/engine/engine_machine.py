@@ -16,9 +16,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from teachable_drafter import TeachableDrafter
 
+from ferrum.cache.prefix_scope import PrefixScope
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.drafting import DraftWish
-from ferrum.core.errors import DeadlineExceeded, EngineClosed, InternalError, QueueFull
+from ferrum.core.errors import (
+    DeadlineExceeded,
+    EngineClosed,
+    InternalError,
+    PrefixPinnedAlready,
+    QueueFull,
+    ResourceExhausted,
+)
 from ferrum.core.events import (
     RequestFinished,
     RequestPreempted,
@@ -31,6 +39,7 @@ from ferrum.core.sampling_params import SamplingParams
 from ferrum.core.scheduling_policy import SchedulingPolicy
 from ferrum.core.speculation_config import SpeculationConfig, SpeculationMethod
 from ferrum.execution.executor import Executor
+from ferrum.scheduling.pinned_prefixes import PinnedPrefix, PinnedPrefixes
 from ferrum.testing.manual_clock import ManualClock
 
 # Prompts share beginnings of these, so that they meet in the prefix cache.
@@ -83,6 +92,7 @@ class EngineMachine(RuleBasedStateMachine):
         is_fair=st.booleans(),
         policy=st.sampled_from(SchedulingPolicy),
         num_drafts=st.sampled_from([0, 0, 1, 4, 30]),
+        until_active=st.sampled_from([0, 0, 3]),
     )
     def build(
         self,
@@ -95,11 +105,13 @@ class EngineMachine(RuleBasedStateMachine):
         is_fair: bool,
         policy: SchedulingPolicy,
         num_drafts: int,
+        until_active: int,
     ) -> None:
         scheduler = SchedulerConfig(
             max_running_requests=max_running,
             max_waiting_requests=max_waiting,
-            prefill_chunk_tokens=chunk,
+            prefill_step_chunk=chunk,
+            prefill_first_until_active=until_active,
             expected_output_tokens=expected,
             fair_tenants=is_fair,
             policy=policy,
@@ -116,7 +128,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.executor = GatedExecutor(self.make_executor(pool_blocks.draw(self.pool_blocks)))
         self.drafter = TeachableDrafter(self._mostly_right) if num_drafts else None
         self.workshop: Workshop = build_workshop(
-            self.executor,  # type: ignore[arg-type]
+            self.executor,
             config=config,
             clock=self.clock,
             drafter=self.drafter,
@@ -177,6 +189,31 @@ class EngineMachine(RuleBasedStateMachine):
         name = self._pick(pick)
         if name is not None and self.is_by_priority:
             self.workshop.engine.update_priority(name, priority)
+
+    @rule(pick=st.integers(0, 1000))
+    def pin(self, pick: int) -> None:
+        """Whole blocks of somebody's prompt, as far as they are there."""
+        if not self.requests or self.is_closed:
+            return
+        prompt = list(self.requests.values())[pick % len(self.requests)].prompt
+        assert isinstance(prompt, TokenPrompt)
+        try:
+            self.workshop.engine._steps.with_pins(lambda pins: self._pin(pins, prompt.token_ids))
+        except (ResourceExhausted, PrefixPinnedAlready) as refusal:
+            event(f"pin: {type(refusal).__name__}")
+
+    def _pin(self, pins: PinnedPrefixes, token_ids: tuple[int, ...]) -> None:
+        num_cached = pins.num_cached(PrefixScope(), token_ids)
+        if num_cached:
+            pin = PinnedPrefix(f"p{num_cached}", token_ids[:num_cached], PrefixScope())
+            assert pins.pin(pin, self.max_model_len) == ()
+            event("pinned")
+
+    @rule(pick=st.integers(0, 1000), is_meant=seldom)
+    def unpin(self, pick: int, is_meant: bool) -> None:
+        pins = self.workshop.engine.pins
+        if is_meant and pins.pins:
+            pins.unpin(pins.pins[pick % len(pins.pins)].name)
 
     @rule(is_meant=seldom)
     def stumble(self, is_meant: bool) -> None:
@@ -263,8 +300,8 @@ class EngineMachine(RuleBasedStateMachine):
             case DeadlineExceeded():
                 assert request.timeout_s is not None
             case InternalError():
-                # One that only stumbled is repeated, and costs nobody anything.
-                assert name in self.executor.poisoned
+                # A step that only stumbled is repeated, and costs nobody anything.
+                assert name in self.executor.failed_twice
             case asyncio.CancelledError():
                 assert name in self.left
             case EngineClosed():
@@ -307,10 +344,10 @@ class EngineMachine(RuleBasedStateMachine):
         return alive[pick % len(alive)] if alive else None
 
     def _queued(self) -> set[str]:
-        return {event.request_id for event in self.workshop.recorder.of(RequestQueued)}  # type: ignore[attr-defined]
+        return {event.request_id for event in self.workshop.recorder.of(RequestQueued)}
 
     def _ended(self) -> list[str]:
-        return [event.request_id for event in self.workshop.recorder.of(RequestFinished)]  # type: ignore[attr-defined]
+        return [event.request_id for event in self.workshop.recorder.of(RequestFinished)]
 
     def _settle(self) -> None:
         """Until the engine waits for a permit, or for work, and its callers have heard what it said."""

@@ -13,7 +13,7 @@ class GatedExecutor:
     """Calls wait for permits until ``open``. Then they fail if a request in them is in ``poisoned``, or if
     ``fail_next`` was set, which is used up.
 
-    ``is_held``: a call waits and has no permit.
+    ``is_held``: a call waits and has no permit. ``failed_twice``: requests whose calls failed in a row.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -24,6 +24,8 @@ class GatedExecutor:
         self.is_held = False
         self.fail_next = False
         self.poisoned: set[str] = set()
+        self.failed_twice: set[str] = set()
+        self._failed: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)
@@ -48,6 +50,11 @@ class GatedExecutor:
             self.is_held = False
             self._permits -= bool(self._permits)
         names = {part.request_id for part in plan.parts}
+        if self.fail_next or names & self.poisoned:
+            self.failed_twice |= names & self._failed
+            self._failed |= names
+        else:
+            self._failed -= names
         if self.fail_next:
             self.fail_next = False
             raise OSError("the device stumbled")

@@ -32,7 +32,7 @@ def _engine(
     model: ScriptedCausalModel, recorder: Recorder | None = None, num_blocks: int = 64
 ) -> ContinuousBatchEngine:
     capacity = ExecutorCapacity(num_blocks, 4, 256, model.vocabulary_size, kv_bytes_per_token=10)
-    scheduler = SchedulerConfig(prefill_chunk_tokens=5, expected_output_tokens=1)
+    scheduler = SchedulerConfig(prefill_step_chunk=5, expected_output_tokens=1)
     builder = EngineBuilder(EngineConfig(scheduler=scheduler)).with_tokenizer(ByteTokenizer())
     builder.with_executor(TransformersExecutor(model, capacity)).with_observer(recorder or Recorder())
     return builder.build()

@@ -12,7 +12,7 @@ from engine_factory import ask, build_workshop, running
 
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.constraint import Constraint
-from ferrum.core.errors import BrokenConstraint, ForbiddenToken, InvalidConstraint
+from ferrum.core.errors import AnswerCutByStop, ForbiddenToken, InvalidConstraint
 from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult
 from ferrum.core.step import SamplingInstruction
 from ferrum.execution.executor import ExecutorCapacity
@@ -77,7 +77,7 @@ async def test_company_chunks_and_preemption_change_no_token() -> None:
     ) as workshop:
         alone = [await workshop.engine.infer(request) for request in requests]
     tight = SchedulerConfig(
-        max_num_batched_tokens=9, prefill_chunk_tokens=3, max_running_requests=8, expected_output_tokens=1
+        max_num_batched_tokens=9, prefill_step_chunk=3, max_running_requests=8, expected_output_tokens=1
     )
     executor = ScriptedExecutor(choose=any_allowed, capacity=_capacity(80))
     async with running(build_workshop(executor, scheduler=tight)) as workshop:
@@ -161,9 +161,9 @@ async def _end(answer: bytes, **more: object) -> InferenceResult:
 
 
 async def test_a_stop_string_inside_a_json_value_is_an_error_and_inside_other_text_a_stop() -> None:
-    with pytest.raises(BrokenConstraint, match="stop string"):
+    with pytest.raises(AnswerCutByStop, match="stop string"):
         await _end(b'{"a": "xy"}', stop=("x",), constraint=Constraint.json_object())
-    with pytest.raises(BrokenConstraint, match="stop string"):
+    with pytest.raises(AnswerCutByStop, match="stop string"):
         await _end(b'{"a": 1}', stop=("}",), constraint=Constraint.json_object())
     result = await _end(
         b'{"a": 1}', stop=("}",), include_stop_str_in_output=True, constraint=Constraint.json_object()

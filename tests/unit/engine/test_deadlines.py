@@ -20,13 +20,13 @@ from ferrum.testing.scripted_executor import ScriptedExecutor
 
 
 def timed(request_id: str, timeout_s: float, **more: object) -> InferenceRequest:
-    return replace(ask(request_id, **more), timeout_s=timeout_s)  # type: ignore[arg-type]
+    return replace(ask(request_id, **more), timeout_s=timeout_s)
 
 
 def gated(max_running: int = 4) -> tuple[Workshop, StepGate, ManualClock]:
     gate, clock = StepGate(), ManualClock()
     executor = ScriptedExecutor(before_step=gate, keeps_plans=True)
-    scheduler = SchedulerConfig(max_running_requests=max_running, prefill_chunk_tokens=4)
+    scheduler = SchedulerConfig(max_running_requests=max_running, prefill_step_chunk=4)
     return build_workshop(executor, scheduler, clock=clock), gate, clock
 
 
@@ -122,14 +122,14 @@ async def test_timeouts_are_counted_as_such() -> None:
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), 86_401, "5", True, [1]])
 def test_a_timeout_that_is_no_time_is_refused_by_name(timeout_s: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        replace(ask(), timeout_s=timeout_s)  # type: ignore[arg-type]
+        replace(ask(), timeout_s=timeout_s)
     assert caught.value.param == "timeout_s"
 
 
 def test_requests_that_ended_early_are_not_kept_until_their_time() -> None:
     deadlines = Deadlines()
     for _ in range(1000):
-        request = ActiveRequest(None, None, None, 0.0, None, timeout_s=1e4)  # type: ignore[arg-type]
+        request = ActiveRequest(None, None, None, 0.0, None, timeout_s=1e4)
         deadlines.add(request)
         deadlines.discard(request)
     assert len(deadlines._heap) < 100

@@ -27,7 +27,7 @@ def _lost(outlet: object) -> None:
 
 async def test_a_step_of_many_answers_wakes_their_loop_once() -> None:
     loop = CountedLoop()
-    mailbox = LoopMailbox(loop, _lost)  # type: ignore[arg-type]
+    mailbox = LoopMailbox(loop, _lost)
     channels = [StreamChannel(mailbox, 4, Doorbell()) for _ in range(16)]
     office = PostOffice()
     for text in ("one", " two"):
@@ -41,7 +41,7 @@ async def test_a_step_of_many_answers_wakes_their_loop_once() -> None:
 
 async def test_a_loop_that_is_behind_is_not_woken_again_and_misses_nothing() -> None:
     loop = CountedLoop()
-    mailbox = LoopMailbox(loop, _lost)  # type: ignore[arg-type]
+    mailbox = LoopMailbox(loop, _lost)
     channel = StreamChannel(mailbox, 4, Doorbell())
     office = PostOffice()
     for text in "abc":
@@ -58,7 +58,7 @@ async def test_a_loop_that_is_behind_is_not_woken_again_and_misses_nothing() -> 
 
 async def test_a_step_without_output_wakes_nobody() -> None:
     loop = CountedLoop()
-    LoopMailbox(loop, _lost)  # type: ignore[arg-type]
+    LoopMailbox(loop, _lost)
     PostOffice().flush()
     assert loop.num_wakes == 0
 

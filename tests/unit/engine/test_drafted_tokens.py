@@ -28,7 +28,7 @@ def speculating(
 ) -> Workshop:
     drafter = TeachableDrafter(answer)
     workshop = build_workshop(
-        ScriptedExecutor(choose=choose, keeps_plans=True, **executor),  # type: ignore[arg-type]
+        ScriptedExecutor(choose=choose, keeps_plans=True, **executor),
         config=config,
         drafter=drafter,
     )
@@ -160,7 +160,7 @@ async def test_a_request_that_stops_running_leaves_the_drafter() -> None:
     workshop = speculating(knowing(TEXT, 5), saying(TEXT))
     async with running(workshop):
         await workshop.engine.infer(ask(max_tokens=3))
-        drafter = workshop.engine._speculation._drafter  # type: ignore[union-attr]
+        drafter = workshop.engine._speculation._drafter
         assert isinstance(drafter, TeachableDrafter)
         assert drafter.left == ["a"]
     assert drafter.is_closed

@@ -203,9 +203,7 @@ async def test_requests_together_get_the_tokens_they_get_alone() -> None:
         async with running(build_workshop()) as workshop:
             alone.append(await workshop.engine.infer(request))
     for chunk_tokens in (1, 7, 64):
-        scheduler = SchedulerConfig(
-            prefill_chunk_tokens=chunk_tokens, active_decode_prefill_chunk=chunk_tokens
-        )
+        scheduler = SchedulerConfig(prefill_step_chunk=chunk_tokens, active_decode_prefill_chunk=chunk_tokens)
         config = EngineConfig(scheduler=scheduler, prefix_cache=False)
         async with running(build_workshop(config=config)) as workshop:
             together = await asyncio.gather(*map(workshop.engine.infer, requests))

@@ -21,7 +21,7 @@ from ferrum.testing.scripted_executor import ScriptedExecutor
 
 def _gated(**kwargs: object) -> tuple[Workshop, StepGate]:
     gate = StepGate()
-    return build_workshop(ScriptedExecutor(before_step=gate, keeps_plans=True), **kwargs), gate  # type: ignore[arg-type]
+    return build_workshop(ScriptedExecutor(before_step=gate, keeps_plans=True), **kwargs), gate
 
 
 def _reasons(workshop: Workshop) -> list[FinishReason]:
@@ -33,7 +33,7 @@ async def test_a_cancelled_task_cancels_its_request_and_no_neighbour(num_steps_b
     """Before the first step ended, in prefill and in decode."""
     async with running(build_workshop()) as solo:
         expected = await solo.engine.infer(ask("b", prompt="neighbour"))
-    scheduler = SchedulerConfig(prefill_chunk_tokens=2)
+    scheduler = SchedulerConfig(prefill_step_chunk=2)
     workshop, gate = _gated(scheduler=scheduler)
     async with running(workshop):
         leaving = asyncio.create_task(workshop.engine.infer(ask("a", prompt="leaving soon", max_tokens=50)))
@@ -108,7 +108,7 @@ async def test_a_step_is_given_up_when_everybody_in_it_has_left() -> None:
 async def test_a_step_goes_on_when_only_some_of_it_have_left() -> None:
     workshop, gate = _gated()
     aborts = []
-    workshop.executor.abort = lambda: aborts.append(1)  # type: ignore[method-assign]
+    workshop.executor.abort = lambda: aborts.append(1)
     async with running(workshop):
         staying = asyncio.create_task(workshop.engine.infer(ask("a")))
         leaving = asyncio.create_task(workshop.engine.infer(ask("b")))
@@ -214,7 +214,7 @@ async def test_a_step_that_stumbles_once_costs_a_lone_request_nothing() -> None:
     async with running(workshop):
         result = await workshop.engine.infer(ask("a", max_tokens=9))
     assert result.token_ids == expected.token_ids
-    assert [event.num_failed for event in workshop.recorder.of(StepFailed)] == [0, 0]  # type: ignore[attr-defined]
+    assert [event.num_failed for event in workshop.recorder.of(StepFailed)] == [0, 0]
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), MemoryError(), InternalError("no finite logit")])
@@ -271,7 +271,7 @@ async def test_an_executor_that_answers_for_the_wrong_request_is_caught() -> Non
         def swallow(plan: StepPlan) -> object:
             return type(execute(plan))(())
 
-        workshop.executor.execute = swallow  # type: ignore[method-assign, assignment]
+        workshop.executor.execute = swallow
         with pytest.raises(InternalError, match="asked to choose tokens for"):
             await workshop.engine.infer(ask())
 
@@ -279,10 +279,10 @@ async def test_an_executor_that_answers_for_the_wrong_request_is_caught() -> Non
 async def test_a_bug_between_steps_fails_the_active_requests_and_nobody_waits_forever() -> None:
     async with running(build_workshop()) as workshop:
         schedule = workshop.engine._scheduler.schedule
-        workshop.engine._scheduler.schedule = lambda: 1 / 0  # type: ignore[method-assign]
+        workshop.engine._scheduler.schedule = lambda: 1 / 0
         with pytest.raises(InternalError, match="between steps"):
             await workshop.engine.infer(ask())
-        workshop.engine._scheduler.schedule = schedule  # type: ignore[method-assign]
+        workshop.engine._scheduler.schedule = schedule
         assert await workshop.engine.infer(ask())
 
 
@@ -428,7 +428,7 @@ def test_a_loop_that_closed_cancels_the_requests_it_left_behind() -> None:
 
 
 async def test_a_storm_of_comers_and_goers_leaves_nothing_behind() -> None:
-    scheduler = SchedulerConfig(max_running_requests=4, max_waiting_requests=8, prefill_chunk_tokens=3)
+    scheduler = SchedulerConfig(max_running_requests=4, max_waiting_requests=8, prefill_step_chunk=3)
     async with running(build_workshop(ScriptedExecutor(latency_s=0.0002), scheduler=scheduler)) as workshop:
 
         async def one(number: int) -> None:

@@ -83,6 +83,9 @@ async def test_preemptions_are_counted_and_change_no_answer() -> None:
         samples = _samples(workshop)
     assert together == alone
     assert 1 <= samples["preemptions_total"] <= len(requests)
+    # Whoever comes back computes its newest token along with what it had lost.
+    prompt_tokens = samples["prompt_tokens_total"] + samples["preemptions_total"]
+    assert samples["recomputed_tokens_total"] == samples["prefill_tokens_total"] - prompt_tokens > 0
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 4, 64])

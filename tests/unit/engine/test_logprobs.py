@@ -79,16 +79,16 @@ async def test_every_prompt_token_but_the_first_has_a_log_probability() -> None:
     [
         SchedulerConfig(max_scored_tokens=1),
         SchedulerConfig(max_scored_tokens=3),
-        SchedulerConfig(prefill_chunk_tokens=5),
+        SchedulerConfig(prefill_step_chunk=5),
         SchedulerConfig(max_scored_tokens=7, max_num_batched_tokens=16, max_running_requests=2),
     ],
 )
 async def test_chunks_and_company_do_not_change_them(scheduler: SchedulerConfig) -> None:
     wanted = {"prompt": PROMPT, "prompt_logprobs": 3, "logprobs": 3}
     async with running(build_workshop()) as workshop:
-        alone = await workshop.engine.infer(ask(**wanted))  # type: ignore[arg-type]
+        alone = await workshop.engine.infer(ask(**wanted))
     async with running(build_workshop(scheduler=scheduler)) as workshop:
-        requests = [ask(str(number), **wanted) for number in range(4)]  # type: ignore[arg-type]
+        requests = [ask(str(number), **wanted) for number in range(4)]
         others = [ask(f"other {number}", prompt=PROMPT[number:]) for number in range(3)]
         results = await asyncio.gather(*map(workshop.engine.infer, [*requests, *others]))
     for result in results[:4]:
@@ -122,10 +122,7 @@ async def test_a_cached_prompt_is_computed_again_for_its_log_probabilities() -> 
 @pytest.mark.parametrize("num_blocks", [24, 28, 36])
 async def test_a_preempted_request_has_each_of_them_once(num_blocks: int) -> None:
     wanted = {"prompt_logprobs": 2, "logprobs": 2, "temperature": 1.0, "ignore_eos": True}
-    requests = [
-        ask(str(seed), PROMPT[seed : seed + 40], None, seed=seed, **wanted)  # type: ignore[arg-type]
-        for seed in range(3)
-    ]
+    requests = [ask(str(seed), PROMPT[seed : seed + 40], None, seed=seed, **wanted) for seed in range(3)]
     scheduler = SchedulerConfig(expected_output_tokens=1, max_scored_tokens=5)
 
     def workshop_of(num_blocks: int) -> Workshop:
@@ -147,7 +144,7 @@ async def test_a_preempted_request_has_each_of_them_once(num_blocks: int) -> Non
 async def test_a_stream_carries_those_of_the_whole_answer() -> None:
     async with running(build_workshop()) as workshop:
         for fields in ({}, {"echo": True}, {"stop": ["q"]}, {"echo": True, "max_tokens": 0}):
-            request = ask(prompt=PROMPT, logprobs=2, **fields)  # type: ignore[arg-type]
+            request = ask(prompt=PROMPT, logprobs=2, **fields)
             whole = await workshop.engine.infer(replace(request, request_id="whole"))
             chunks = await collect(workshop, request)
             assert "".join(chunk.text for chunk in chunks) == whole.text
@@ -225,5 +222,5 @@ def test_a_count_out_of_range_is_refused_by_name(field: str, value: object) -> N
     from ferrum.core.errors import InvalidRequest
 
     with pytest.raises(InvalidRequest, match="20" if type(value) is int else "integer") as refusal:
-        ask(**{field: value})  # type: ignore[arg-type]
+        ask(**{field: value})
     assert refusal.value.param == field

@@ -87,7 +87,7 @@ def opened(
         prefix_cache=prefix_cache,
     )
     workshop = build_workshop(
-        executor,  # type: ignore[arg-type]
+        executor,
         config=config,
         # Stands still: what pays is what is foreseen, not what this machine has just measured.
         clock=ManualClock(),
@@ -147,7 +147,7 @@ def test_speculation_changes_no_bit(
         return NgramDrafter() if drafts_by == "ngram" else model_drafter(models[drafts_by], ledger)
 
     executor = native(models["llama"], num_threads=num_threads, kv_dtype=kv_dtype, detail=LogitsDetail.DIGEST)
-    scheduler = SchedulerConfig(prefill_chunk_tokens=chunk, active_decode_prefill_chunk=chunk)
+    scheduler = SchedulerConfig(prefill_step_chunk=chunk, active_decode_prefill_chunk=chunk)
     with opened(executor, drafter, num_tokens, scheduler) as engine:
         together = engine.generate(asked)
         apart = alone(engine, asked)
@@ -215,7 +215,7 @@ def test_requests_that_give_way_are_drafted_for_again(models: dict[str, Path]) -
     with opened(native(models["short"], detail=LogitsDetail.DIGEST)) as engine:
         expected = evidence(alone(engine, asked))
     gated = GatedExecutor(native(models["short"], 5, detail=LogitsDetail.DIGEST))
-    with opened(gated, lambda ledger: model_drafter(models["half"], ledger, 5), 5, scheduler) as engine:  # type: ignore[arg-type]
+    with opened(gated, lambda ledger: model_drafter(models["half"], ledger, 5), 5, scheduler) as engine:
         # The first of them must not be done before the others are there.
         threading.Timer(0.3, gated.open).start()
         results = engine.generate(asked)

@@ -161,7 +161,7 @@ async def test_a_file_of_another_model_is_refused(saved: Path) -> None:
 async def test_a_file_of_another_layout_is_refused(saved: Path) -> None:
     workshop = _workshop()
     assert workshop.cache.prefix_cache is not None
-    workshop.cache.prefix_cache.store.layout_id = "another"  # type: ignore[misc]
+    workshop.cache.prefix_cache.store.layout_id = "another"
     assert "another version" in await _refused(saved, workshop)
 
 

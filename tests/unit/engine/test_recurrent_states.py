@@ -57,7 +57,7 @@ class RecurrentExecutor(ScriptedExecutor):
 def _engine(
     executor: RecurrentExecutor, recorder: Recorder | None = None, max_slots: int | None = 2
 ) -> ContinuousBatchEngine:
-    scheduler = SchedulerConfig(prefill_chunk_tokens=3, expected_output_tokens=1)
+    scheduler = SchedulerConfig(prefill_step_chunk=3, expected_output_tokens=1)
     config = EngineConfig(scheduler=scheduler, recurrent_state_max_slots=max_slots)
     builder = EngineBuilder(config).with_executor(executor).with_tokenizer(ByteTokenizer())
     return builder.with_observer(recorder or Recorder()).build()
@@ -74,7 +74,7 @@ def _requests() -> list[InferenceRequest]:
 
 
 def _limited(requests: list[InferenceRequest], max_tokens: int) -> list[InferenceRequest]:
-    return [ask(request.request_id, request.prompt.text, max_tokens) for request in requests]  # type: ignore[union-attr]
+    return [ask(request.request_id, request.prompt.text, max_tokens) for request in requests]
 
 
 def _texts(results: list[InferenceResult]) -> list[str]:

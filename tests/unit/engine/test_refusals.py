@@ -54,3 +54,28 @@ async def test_a_request_that_the_scheduler_refuses_gives_its_place_back(
                 await workshop.engine.infer(ask())
         assert workshop.ledger.outstanding() == {}
         assert await workshop.engine.infer(ask())
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "usual", "min_tokens", "expected"),
+    [(200, 16, 0, 16), (250, 16, 0, 6), (255, 16, 0, 1), (100, 16, 20, 20), (250, None, 0, 6)],
+)
+async def test_a_budget_nobody_named_gives_way_to_the_context_and_a_named_one_never(
+    prompt_tokens: int, usual: int | None, min_tokens: int, expected: int
+) -> None:
+    async with running(build_workshop()) as workshop:
+        capacity = workshop.engine.context_length
+        assert capacity == 256
+        named = ask(prompt="x" * prompt_tokens, max_tokens=expected)
+        unnamed = replace(
+            named,
+            sampling=replace(named.sampling, max_tokens=None, min_tokens=min_tokens),
+            usual_max_tokens=usual,
+        )
+        result = await workshop.engine.infer(unnamed)
+        assert result.usage.completion_tokens == expected
+        if prompt_tokens + expected == capacity:
+            assert (await workshop.engine.infer(named)).usage.completion_tokens == expected
+            too_long = replace(named, sampling=replace(named.sampling, max_tokens=expected + 1))
+            with pytest.raises(ContextLengthExceeded):
+                await workshop.engine.infer(too_long)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from teachable_drafter import TeachableDrafter
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.drafting import DraftWish
 from ferrum.core.errors import InvalidRequest
+from ferrum.core.events import RequestQueued
 from ferrum.core.request import FinishReason, InferenceRequest, InferenceResult
 from ferrum.core.speculation_config import SpeculationConfig, SpeculationMethod
 from ferrum.core.step import SamplingInstruction
@@ -47,15 +49,12 @@ def of_the_last_token(request_id: str, history: History, sampling: SamplingInstr
 def workshop_of(num_blocks: int = 64, config: EngineConfig | None = None, **more: object) -> Workshop:
     capacity = ExecutorCapacity(num_blocks, block_tokens=4, context_length=256, vocabulary_size=258)
     executor = ScriptedExecutor(choose=of_the_last_token, capacity=capacity)
-    return build_workshop(executor, config=config, **more)  # type: ignore[arg-type]
+    return build_workshop(executor, config=config, **more)
 
 
 def requests_of(rules: dict[str, object], count: int = 4) -> list[InferenceRequest]:
     asked = {"temperature": 1.0, "max_tokens": 40, "ignore_eos": True, **rules}
-    return [
-        ask(f"r{index}", PROMPT[index:], seed=index, **asked)  # type: ignore[arg-type]
-        for index in range(count)
-    ]
+    return [ask(f"r{index}", PROMPT[index:], seed=index, **asked) for index in range(count)]
 
 
 async def answers(workshop: Workshop, requests: Sequence[InferenceRequest]) -> list[InferenceResult]:
@@ -67,6 +66,12 @@ async def alone(requests: Sequence[InferenceRequest]) -> list[tuple[int, ...]]:
     return [(await answers(workshop_of(), [request]))[0].token_ids for request in requests]
 
 
+def wait_for_all(workshop: Workshop, count: int) -> None:
+    """Holds the first step until all are there: an engine may be done with one before others come."""
+    while len(workshop.recorder.of(RequestQueued)) < count:
+        time.sleep(0.001)
+
+
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: "+".join(rules))
 async def test_company_and_preemption_change_no_token(rules: dict[str, object]) -> None:
     requests = requests_of(rules)
@@ -74,6 +79,7 @@ async def test_company_and_preemption_change_no_token(rules: dict[str, object]) 
     assert [result.token_ids for result in await answers(workshop_of(), requests)] == expected
     # Room for one whole answer, and none is promised more than its beginning.
     crowded = workshop_of(14, EngineConfig(scheduler=SchedulerConfig(expected_output_tokens=1)))
+    crowded.executor.before_step = lambda plan: wait_for_all(crowded, len(requests))
     results = await answers(crowded, requests_of({**rules, "max_tokens": None}))
     assert "ferrum_engine_preemptions_total 0.0" not in crowded.engine.metrics()
     assert [result.token_ids[:40] for result in results] == expected
@@ -131,6 +137,6 @@ async def test_what_this_model_cannot_have_is_refused_before_anything_runs(
     workshop = workshop_of()
     async with running(workshop):
         with pytest.raises(InvalidRequest) as refusal:
-            await workshop.engine.infer(ask(**rules))  # type: ignore[arg-type]
+            await workshop.engine.infer(ask(**rules))
         assert refusal.value.param == param
         workshop.assert_nothing_is_held()

@@ -22,7 +22,7 @@ PROMPT = "a prompt that is longer than a block or two of the cache"
 
 def several(request_id: str = "a", n: int = 3, **fields: object) -> InferenceRequest:
     fields = {"temperature": 1.0, "seed": 5, "prompt": PROMPT, "n": n, **fields}
-    return ask(request_id, **fields)  # type: ignore[arg-type]
+    return ask(request_id, **fields)
 
 
 async def collect(workshop: Workshop, request: InferenceRequest) -> list[StreamChunk]:
@@ -169,7 +169,7 @@ async def test_a_caller_who_leaves_cancels_every_answer(leaves: str) -> None:
             await stream.aclose()
         await eventually(lambda: workshop.engine.status().num_running == 0)
         finished = workshop.recorder.of(RequestFinished)
-        assert [event.reason for event in finished] == [FinishReason.CANCELLED] * 3  # type: ignore[attr-defined]
+        assert [event.reason for event in finished] == [FinishReason.CANCELLED] * 3
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -185,7 +185,7 @@ async def test_the_failure_of_one_answer_fails_the_request_and_ends_the_others(i
         with pytest.raises(FerrumError, match="broken"):
             await answer(workshop, several(max_tokens=60))
         await eventually(lambda: workshop.engine.status().num_running == 0)
-        reasons = [event.reason for event in workshop.recorder.of(RequestFinished)]  # type: ignore[attr-defined]
+        reasons = [event.reason for event in workshop.recorder.of(RequestFinished)]
         assert sorted(reasons) == [FinishReason.CANCELLED, FinishReason.CANCELLED, FinishReason.ERROR]
         assert (await workshop.engine.infer(several("b"))).usage.completion_tokens == 24
 
@@ -213,7 +213,7 @@ async def test_time_that_runs_out_leaves_what_there_is_of_every_answer() -> None
 async def test_time_that_runs_out_before_any_token_refuses_the_request() -> None:
     clock = ManualClock()
     executor = ScriptedExecutor(before_step=lambda plan: clock.advance(10))
-    scheduler = SchedulerConfig(prefill_chunk_tokens=8)
+    scheduler = SchedulerConfig(prefill_step_chunk=8)
     async with running(build_workshop(executor, scheduler, clock=clock)) as workshop:
         with pytest.raises(DeadlineExceeded):
             await workshop.engine.infer(replace(several(), timeout_s=5.0))
@@ -282,5 +282,5 @@ def test_the_offline_door_answers_them_together() -> None:
 )
 def test_counts_out_of_range_are_refused_by_name(fields: dict[str, object], param: str) -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        ask(**fields)  # type: ignore[arg-type]
+        ask(**fields)
     assert refusal.value.param == param

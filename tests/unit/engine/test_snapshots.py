@@ -14,6 +14,7 @@ from test_recurrent_states import RecurrentExecutor
 from ferrum.assembly.engine_builder import EngineBuilder
 from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.errors import InternalError
+from ferrum.core.events import RequestQueued
 from ferrum.engine.engine import ContinuousBatchEngine
 from ferrum.engine.snapshots import AdmissionSnapshot
 from ferrum.execution.executor import ExecutorCapacity, ResourceAuthority
@@ -36,11 +37,12 @@ SNAPSHOT = AdmissionSnapshot(
 async def test_admission_tells_limits_and_phases() -> None:
     executor = GatedExecutor(ScriptedExecutor())
     scheduler = SchedulerConfig(max_running_requests=2, max_num_batched_tokens=64)
-    workshop = build_workshop(executor, scheduler)  # type: ignore[arg-type]
+    workshop = build_workshop(executor, scheduler)
     asked = [
         asyncio.create_task(workshop.engine.infer(ask(f"r{number}", "abcd", max_tokens=20)))
         for number in range(4)
     ]
+    await eventually(lambda: executor.is_held and len(workshop.recorder.of(RequestQueued)) == 4)
     executor.let_through(3)  # The first request, the second one, both.
     await eventually(lambda: executor.is_held and workshop.engine.status().num_waiting == 2)
     busy = AdmissionSnapshot(

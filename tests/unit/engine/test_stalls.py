@@ -71,14 +71,14 @@ async def test_an_engine_stuck_between_steps_with_its_lock_held_is_noticed_too()
             release.wait(10)
             return schedule(drafts)
 
-        workshop.engine._scheduler.schedule = hang  # type: ignore[method-assign]
+        workshop.engine._scheduler.schedule = hang
         with pytest.raises(EngineStalled):
             async for _ in stream:
                 pass
         assert workshop.engine.death_reason is not None
         with pytest.raises(EngineStalled):
             await workshop.engine.infer(ask("new"))
-        workshop.engine._scheduler.schedule = schedule  # type: ignore[method-assign]
+        workshop.engine._scheduler.schedule = schedule
         release.set()
         await eventually(lambda: workshop.engine.death_reason is None)
 
@@ -114,7 +114,7 @@ async def test_the_death_of_the_thread_is_told_to_observers() -> None:
     with pytest.raises(InternalError, match="died"):
         await workshop.engine.infer(ask())
     await eventually(lambda: len(workshop.recorder.of(EngineFailed)) == 1)
-    assert workshop.recorder.of(EngineFailed)[0].num_requests == 1  # type: ignore[attr-defined]
+    assert workshop.recorder.of(EngineFailed)[0].num_requests == 1
     await workshop.engine.shutdown(0)
 
 
@@ -130,7 +130,7 @@ async def test_closing_leaves_a_step_behind_that_does_not_give_up(monkeypatch: p
     assert "did not give up" in str(workshop.engine.death_reason)
     await asyncio.wait_for(workshop.engine.shutdown(0.0), 1)
     gate.let_through(10)
-    await eventually(lambda: workshop.engine._steps._thread.is_alive() is False)  # type: ignore[union-attr]
+    await eventually(lambda: workshop.engine._steps._thread.is_alive() is False)
     workshop.assert_nothing_is_held()
 
 
@@ -143,7 +143,7 @@ async def test_every_part_is_closed_whatever_becomes_of_the_others() -> None:
         closed.append("pins")
         raise OSError("no room to write")
 
-    workshop.engine._pins.close = fail  # type: ignore[method-assign]
+    workshop.engine._pins.close = fail
     with pytest.raises(OSError, match="no room"):
         await workshop.engine.shutdown(0.0)
     assert closed == ["pins"]
@@ -169,6 +169,29 @@ def test_the_watch_tells_once_for_each_stall_and_sleeps_without_work() -> None:
     clock.advance(100.0)
     assert (watch.seconds_without_step, watch.is_stalled) == (0.0, False)
     watch.close()
+
+
+@pytest.mark.parametrize("is_looked_at_first_by_its_thread", [True, False])
+def test_time_in_which_the_whole_process_was_stopped_is_no_stall(
+    is_looked_at_first_by_its_thread: bool,
+) -> None:
+    clock, told = ManualClock(), []
+    watch = StallWatch(1.0, clock, told.append, real_clock=clock)
+    watch.begin()
+    for _ in range(3):
+        clock.advance(100.0)
+        if is_looked_at_first_by_its_thread:
+            threading.Event().wait(0.3)
+        assert not watch.is_stalled
+        threading.Event().wait(0.3)
+        assert not watch.is_stalled
+        for is_over in (False, True):  # as long as its thread looks in between, time counts
+            clock.advance(0.7)
+            threading.Event().wait(0.3)
+            assert watch.is_stalled is is_over
+        watch.note_step()
+    watch.close()
+    assert told == [pytest.approx(1.5, abs=0.2)] * 3
 
 
 async def test_a_request_that_waits_for_its_tokenizer_is_no_work_of_the_engine() -> None:

@@ -317,7 +317,7 @@ def test_a_preempted_request_is_deferred_for_want_of_blocks(path: Path) -> None:
     capacity = ExecutorCapacity(num_blocks=12, block_tokens=4, context_length=40, vocabulary_size=258)
     recorded = RecordedEngine(
         EvidenceConfig(profile_jsonl=str(path)),
-        ScriptedExecutor(capacity=capacity),
+        ScriptedExecutor(capacity=capacity, latency_s=0.001),  # Both are there before one ends.
         SchedulerConfig(max_running_requests=2, expected_output_tokens=1),
     )
     recorded.answer(*(ask(f"r{number}", prompt=f"{number} says", max_tokens=None) for number in range(2)))

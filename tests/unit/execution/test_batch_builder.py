@@ -143,3 +143,11 @@ def test_a_table_that_grew_or_moved_is_written_again() -> None:
     assert rows(long, (9, 8)) == [[1, 2], [9, 8]]
     assert rows((9, 8)) == [[9, 8]]
     assert rows(short, long) == [[1, 0], [1, 2]]
+
+
+def test_a_decode_whose_table_outgrew_all_before_reads_its_own_blocks() -> None:
+    builder = BatchBuilder()
+    for table in ((4,), (4, 2), (4, 2, 9), (4, 2, 9, 8, 7)):
+        batch = builder.build(StepPlan((SequencePart("a", (1,), 0, table, (INSTRUCTION,)),)))
+        [row] = batch.block_tables.tolist()
+        assert row == [*table, *(0 for _ in row[len(table) :])]

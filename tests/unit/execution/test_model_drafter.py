@@ -15,6 +15,7 @@ from ferrum.core.step import SamplingInstruction, StepPlan
 from ferrum.execution.executor import ExecutorCapacity
 from ferrum.execution.speculation.model_drafter import ModelDrafter
 from ferrum.runtimes.protocol import StepAborted
+from ferrum.testing.manual_clock import ManualClock
 from ferrum.testing.scripted_executor import History, ScriptedExecutor
 
 
@@ -185,3 +186,50 @@ def test_chances_follow_what_came(desks: Desks, offset: int, expected: float) ->
     (chances,) = desk.drafter.chances([desk.wish(tokens)])
     assert chances[0] > expected if offset == 0 else chances[0] < expected
     assert chances[1] == pytest.approx(chances[0] ** 2)
+
+
+def test_a_new_request_begins_with_how_often_the_two_models_agreed_before(desks: Desks) -> None:
+    def first_chance(offset: int) -> float:
+        desk = desks()
+        for name in map(str, range(10)):
+            tokens = [1]
+            for _ in range(4):
+                desk.draft(tokens, 1, name)
+                tokens += [tokens[-1] + 1 + offset]
+            desk.drafter.leave(name)
+        return desk.drafter.chances([desk.wish([1], name="new")])[0][0]
+
+    assert first_chance(offset=0) > 0.9
+    assert first_chance(offset=1) < 0.25
+
+
+def test_seconds_of_a_token_are_what_most_steps_take_and_are_measured_again_when_it_did_not_pay(
+    desks: Desks,
+) -> None:
+    desk = desks()
+    clock = ManualClock()
+    step_s = 0.002
+    desk.executor.before_step = lambda _: clock.advance(step_s)
+    drafter = ModelDrafter(desk.executor, desk.cache, 258, 16, clock=clock)
+
+    def draft(number: int, count: int) -> None:
+        wish = desk.wish([1, 2, number % 200], name=f"r{number}")
+        drafter.chances([wish])
+        drafter.draft([wish], [count])
+        drafter.leave(wish.request_id)
+
+    for number in range(20):
+        draft(number, 2)
+    assert drafter.token_s == pytest.approx(0.002)
+    step_s = 0.5  # held up once
+    draft(20, 2)
+    assert drafter.token_s < 0.0025
+    step_s = 0.008
+    for number in range(30):
+        draft(number, 2)
+    assert drafter.token_s == pytest.approx(0.008, rel=0.05)
+    # It does not pay for anybody, so nothing measures it: it is believed less and less.
+    for number in range(10):
+        draft(number, 0)
+    assert drafter.token_s < 0.0005
+    drafter.close()

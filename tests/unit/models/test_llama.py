@@ -55,7 +55,7 @@ def test_ropes_are_interleaved_and_scores_scaled_by_the_head_width(tmp_path: Pat
     assert attention.scale == pytest.approx(1 / math.sqrt(16))
     assert attention.window is None
     activation = next(one for one in plan.operations if one.kind == "activation")
-    assert activation.function is ActivationKind.SILU  # type: ignore[union-attr]
+    assert activation.function is ActivationKind.SILU
 
 
 def test_the_head_is_the_embedding_unless_there_is_an_output_matrix(tmp_path: Path) -> None:

@@ -44,3 +44,12 @@ def test_it_agrees_with_the_reports_count(
     # The reports also count what the step writes, and the rows of the embedding.
     assert work.kv_bytes == counted.kv_bytes - num_tokens * plan_kv_bytes_per_token(plan, KvDtype.INT8)
     assert 0 <= counted.weight_bytes - work.weight_bytes <= num_tokens * 4096
+
+
+@given(starts=st.lists(st.integers(0, 900), min_size=1, max_size=20), data=st.data())
+def test_rows_of_different_sequences_are_parts_of_one_token(
+    plan: ModelPlan, starts: list[int], data: st.DataObject
+) -> None:
+    num_outputs = data.draw(st.integers(0, len(starts)))
+    work = plan_work(plan)
+    assert work.of_rows(starts, num_outputs) == work.of([WorkPart(each, 1) for each in starts], num_outputs)

@@ -22,7 +22,7 @@ def int8(rows: FloatArray) -> CachedRows:
     return CachedRows(*quantise_groups(rows))
 
 
-def random_inputs(cached=half, heads: int = 4, kv_heads: int = 2, width: int = 8):  # type: ignore[no-untyped-def]
+def random_inputs(cached=half, heads: int = 4, kv_heads: int = 2, width: int = 8):
     generator = np.random.default_rng(0)
     q = (2 * generator.normal(size=(LENGTH, heads, width))).astype(np.float32)
     # Tokens of very different size: each int8 row has a scale of its own.
@@ -41,7 +41,7 @@ def until(rows: CachedRows, length: int) -> CachedRows:
     return CachedRows(rows.values[:length], None if rows.scales is None else rows.scales[:length])
 
 
-def plain_attention(q, keys, values, scale, window, soft_cap) -> FloatArray:  # type: ignore[no-untyped-def]
+def plain_attention(q, keys, values, scale, window, soft_cap) -> FloatArray:
     group = q.shape[1] // keys.values.shape[1]
     k = np.repeat(exact_values(keys), group, axis=1)
     v = np.repeat(exact_values(values), group, axis=1)
@@ -59,7 +59,7 @@ def plain_attention(q, keys, values, scale, window, soft_cap) -> FloatArray:  # 
 @pytest.mark.parametrize("window", [None, 1, 32, 100, 1000])
 @pytest.mark.parametrize("soft_cap", [None, 5.0])
 @pytest.mark.parametrize("cached", [half, int8])
-def test_blockwise_attention_is_softmax_attention(cached, window, soft_cap) -> None:  # type: ignore[no-untyped-def]
+def test_blockwise_attention_is_softmax_attention(cached, window, soft_cap) -> None:
     q, keys, values = random_inputs(cached)
     positions = np.arange(LENGTH, dtype=np.int32)
     result = attention_exact(q, keys, values, positions, scale=0.35, window=window, soft_cap=soft_cap)
@@ -69,7 +69,7 @@ def test_blockwise_attention_is_softmax_attention(cached, window, soft_cap) -> N
 
 @pytest.mark.parametrize("window", [None, 50])
 @pytest.mark.parametrize("cached", [half, int8])
-def test_a_row_has_the_same_bits_alone_and_in_a_chunk(cached, window) -> None:  # type: ignore[no-untyped-def]
+def test_a_row_has_the_same_bits_alone_and_in_a_chunk(cached, window) -> None:
     q, keys, values = random_inputs(cached)
     positions = np.arange(LENGTH, dtype=np.int32)
     together = attention_exact(q, keys, values, positions, scale=0.35, window=window)

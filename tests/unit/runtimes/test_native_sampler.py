@@ -294,6 +294,33 @@ def test_large_rows_of_few_and_of_many_weights_are_limited_alike(
         assert native_choice(kernel_set, LARGE_ROWS[row], instruction) == expected
 
 
+@pytest.mark.parametrize("varied", ["position", "seed"])
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+def test_draws_over_many_words_follow_the_weights(varied: str, top_p: float) -> None:
+    """Pearson's chi-square over 50 bins of words, at one in ten thousand (49 degrees of freedom)."""
+    rows, num_draws, num_bins = 50, 20_000, 50
+    logits = np.random.default_rng(3).normal(0, 1, 5000).astype(np.float32)
+    sampler = _native.kernels.Sampler("", 1, rows, len(logits), CONTEXT)
+    sampler.load(np.repeat(logits[None], rows, axis=0))
+    plain = SamplingInstruction(1.0, 0, top_p, 0.0, seed=11, position=7)
+    counts = np.zeros(len(logits))
+    tokens, mirostat_mu = np.zeros(rows, np.int32), np.zeros(rows)
+    for start in range(0, num_draws, rows):
+        batch = [replace(plain, **{varied: 100 + number}) for number in range(start, start + rows)]
+        sampler.choose(build_sampling_batch(batch), tokens, mirostat_mu)
+        np.add.at(counts, tokens, 1)
+    shares = np.exp(logits.astype(np.float64))
+    heaviest_first = np.argsort(-shares, kind="stable")
+    sums = np.cumsum(shares[heaviest_first]) / shares.sum()
+    kept = heaviest_first[: int(np.searchsorted(sums, top_p)) + 1] if top_p < 1 else heaviest_first
+    assert counts[kept].sum() == num_draws
+    # Bins by weight, and by id: a draw that favours either shows.
+    bins = np.array_split(kept, num_bins) if varied == "seed" else np.array_split(np.sort(kept), num_bins)
+    expected = np.array([shares[each].sum() for each in bins]) * num_draws / shares[kept].sum()
+    statistic = float((((np.array([counts[each].sum() for each in bins]) - expected) ** 2) / expected).sum())
+    assert statistic < 94.8
+
+
 def test_rows_of_one_batch_are_chosen_as_if_each_were_alone() -> None:
     rng = np.random.default_rng(1)
     logits = rng.normal(0, 2, (4, VOCABULARY)).astype(np.float32)
@@ -318,7 +345,7 @@ def test_rules_that_do_not_fit_are_refused() -> None:
         (TokenRules(RuleSettings(biased_ids=ids)), "outside the vocabulary"),
         (TokenRules(RuleSettings(), counted_ids=ids - 1), "differ in length"),
         (TokenRules(RuleSettings(), dry_tokens=np.zeros(CONTEXT + 1, np.int32)), "context"),
-        (TokenRules(RuleSettings(), dry_tokens=ids.astype(np.int64)), "another type"),  # type: ignore[arg-type]
+        (TokenRules(RuleSettings(), dry_tokens=ids.astype(np.int64)), "another type"),
     ]:
         with pytest.raises(ValueError, match=problem):
             native_choice("portable", logits, SamplingInstruction(1.0, 0, 1.0, 0.0, 1, 1, rules=rules))

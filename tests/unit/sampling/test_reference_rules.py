@@ -44,7 +44,7 @@ def changes(difference: FloatArray) -> dict[str, float]:
 
 
 def drawn(settings: RuleSettings, logits: FloatArray = LOGITS, **columns: float) -> Counter[int]:
-    instruction = replace(PLAIN, rules=TokenRules(settings), **columns)  # type: ignore[arg-type]
+    instruction = replace(PLAIN, rules=TokenRules(settings), **columns)
     return Counter(choose(logits, replace(instruction, position=position)) for position in range(NUM_DRAWS))
 
 

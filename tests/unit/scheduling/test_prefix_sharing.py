@@ -14,7 +14,7 @@ from ferrum.core.sampling_params import SamplingParams
 from ferrum.scheduling.sequence import SequenceSpec
 
 PREFIX = tuple(range(1, 31))  # seven blocks and a half
-CONFIG = SchedulerConfig(max_running_requests=4, max_num_batched_tokens=16, prefill_chunk_tokens=8)
+CONFIG = SchedulerConfig(max_running_requests=4, max_num_batched_tokens=16, prefill_step_chunk=8)
 
 
 def request(

@@ -104,7 +104,7 @@ def test_a_changed_priority_counts_from_the_next_step() -> None:
 
 
 def test_nobody_waits_for_the_prefix_of_somebody_less_important() -> None:
-    config = SchedulerConfig(policy=SchedulingPolicy.PRIORITY, prefill_chunk_tokens=4)
+    config = SchedulerConfig(policy=SchedulingPolicy.PRIORITY, prefill_step_chunk=4)
     driver = SchedulerDriver(config, num_blocks=32, caches_prefixes=True)
     driver.submit(prior("low", 1, 30))
     driver.step()

@@ -35,7 +35,7 @@ def _sizes(plan: StepPlan | None) -> dict[str, int]:
 
 
 def test_decodes_come_first_then_prefill_in_what_is_left(make_driver: MakeDriver) -> None:
-    config = SchedulerConfig(max_running_requests=4, max_num_batched_tokens=8, prefill_chunk_tokens=8)
+    config = SchedulerConfig(max_running_requests=4, max_num_batched_tokens=8, prefill_step_chunk=8)
     driver = make_driver(config)
     driver.submit(spec("a", 3))
     driver.step()
@@ -56,7 +56,7 @@ def test_prefill_beside_decodes_is_capped(make_driver: MakeDriver) -> None:
 
 
 def test_only_a_chunk_that_reaches_the_end_of_the_prompt_chooses_a_token(make_driver: MakeDriver) -> None:
-    config = SchedulerConfig(max_running_requests=1, prefill_chunk_tokens=4)
+    config = SchedulerConfig(max_running_requests=1, prefill_step_chunk=4)
     driver = make_driver(config)
     driver.submit(spec("a", 10, max_tokens=1))
     plans = driver.run()
@@ -65,7 +65,7 @@ def test_only_a_chunk_that_reaches_the_end_of_the_prompt_chooses_a_token(make_dr
 
 
 def test_a_short_prompt_overtakes_a_long_one_that_still_goes_on(make_driver: MakeDriver) -> None:
-    config = SchedulerConfig(max_running_requests=4, max_num_batched_tokens=8, prefill_chunk_tokens=8)
+    config = SchedulerConfig(max_running_requests=4, max_num_batched_tokens=8, prefill_step_chunk=8)
     driver = make_driver(config, num_blocks=64)
     driver.submit(spec("long", 100))
     driver.step()
@@ -74,7 +74,7 @@ def test_a_short_prompt_overtakes_a_long_one_that_still_goes_on(make_driver: Mak
 
 
 def test_many_short_prompts_do_not_starve_a_long_one(make_driver: MakeDriver) -> None:
-    config = SchedulerConfig(max_running_requests=8, max_num_batched_tokens=8, prefill_chunk_tokens=8)
+    config = SchedulerConfig(max_running_requests=8, max_num_batched_tokens=8, prefill_step_chunk=8)
     driver = make_driver(config, num_blocks=64)
     driver.submit(spec("long", 40, max_tokens=1))
     for index in range(30):

@@ -22,7 +22,8 @@ configs = st.builds(
     SchedulerConfig,
     max_running_requests=st.integers(1, 6),
     max_num_batched_tokens=st.integers(6, 40),
-    prefill_chunk_tokens=st.integers(1, 40),
+    prefill_first_until_active=st.integers(0, 8),
+    prefill_step_chunk=st.integers(1, 40),
     active_decode_prefill_chunk=st.integers(1, 40),
     expected_output_tokens=st.integers(1, 12),
 )
@@ -73,7 +74,7 @@ def _checked_step(driver: SchedulerDriver, config: SchedulerConfig) -> None:
         assert plan.num_tokens <= config.max_num_batched_tokens
         names = [part.request_id for part in plan.parts]
         assert len(names) == len(set(names))
-        assert all(len(part.token_ids) <= max(config.prefill_chunk_tokens, 1) for part in plan.parts)
+        assert all(len(part.token_ids) <= max(config.prefill_step_chunk, 1) for part in plan.parts)
 
 
 @settings(max_examples=60, deadline=None)

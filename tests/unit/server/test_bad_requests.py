@@ -112,6 +112,21 @@ BAD_CHATS: list[tuple[Any, int, str | None]] = [
     (chat(prompt_logprobs=1, stream=True), 400, "prompt_logprobs"),
     (chat(echo=True), 400, "echo"),
     (chat(tfs_z=0.9), 400, "tfs_z"),
+    # Other servers' words for what would change the answer: never passed over in silence.
+    (chat(grammar='root ::= "x"'), 400, "grammar"),
+    (chat(json_schema={"type": "object"}), 400, "json_schema"),
+    (chat(guided_json={"type": "object"}), 400, "guided_json"),
+    (chat(n_predict=5), 400, "n_predict"),
+    (chat(n_probs=5), 400, "n_probs"),
+    (chat(max_new_tokens=5), 400, "max_new_tokens"),
+    (chat(samplers=["top_k"]), 400, "samplers"),
+    (chat(use_beam_search=True), 400, "use_beam_search"),
+    (chat(length_penalty=1.2), 400, "length_penalty"),
+    (chat(logits_processors=["x"]), 400, "logits_processors"),
+    (chat(truncate_prompt_tokens=5), 400, "truncate_prompt_tokens"),
+    (chat(chat_template="x"), 400, "chat_template"),
+    (chat(documents=[{}]), 400, "documents"),
+    (chat(prompt="x"), 400, "prompt"),
     # Rules of sampling.
     (chat(presence_penalty=2.1), 400, "presence_penalty"),
     (chat(frequency_penalty=-2.1), 400, "frequency_penalty"),
@@ -172,6 +187,11 @@ BAD_COMPLETIONS: list[tuple[Any, int, str | None]] = [
     ({"prompt": "a", "best_of": 9}, 400, "best_of"),
     ({"prompt": ["a", "b", "c"], "n": 3}, 400, "prompt"),
     ({"prompt": "a", "suffix": "b"}, 400, "suffix"),
+    ({"prompt": "a", "messages": [{"role": "user", "content": "x"}]}, 400, "messages"),
+    ({"prompt": "a", "tools": [{}]}, 400, "tools"),
+    ({"prompt": "a", "max_completion_tokens": 5}, 400, "max_completion_tokens"),
+    ({"prompt": "a", "top_logprobs": 5}, 400, "top_logprobs"),
+    ({"prompt": "a", "json_schema": {}}, 400, "json_schema"),
 ]
 
 TABLE = [(CHAT, *row) for row in BAD_CHATS] + [(PLAIN, *row) for row in BAD_COMPLETIONS]

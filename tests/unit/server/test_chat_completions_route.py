@@ -214,7 +214,7 @@ async def test_last_assistant_message_is_continued_only_on_request(
     assert both.status == 400
 
 
-async def test_draining_server_refuses_new_work_and_closes_the_connection(app: Starlette, context) -> None:  # type: ignore[no-untyped-def]
+async def test_draining_server_refuses_new_work_and_closes_the_connection(app: Starlette, context) -> None:
     context.lifecycle.start_draining()
     answer = await post(app, PATH, HELLO)
 

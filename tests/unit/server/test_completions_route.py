@@ -18,7 +18,8 @@ async def test_whole_answer_is_a_text_completion_of_at_most_16_tokens(
     assert answer.json["choices"] == [
         {"index": 0, "text": "Hello", "logprobs": None, "finish_reason": "stop"}
     ]
-    assert engine.requests[0].sampling.max_tokens == 16
+    assert engine.requests[0].usual_max_tokens == 16
+    assert engine.requests[0].sampling.max_tokens is None
     assert engine.requests[0].prompt == TextPrompt("say")
 
 

@@ -8,7 +8,7 @@ from scripted_engine import ScriptedEngine
 from starlette.applications import Starlette
 
 from ferrum.core.constraint import Constraint, JsonSpacing
-from ferrum.core.errors import BrokenConstraint, ConstraintTooComplex, InvalidConstraint
+from ferrum.core.errors import AnswerCutByStop, BrokenConstraint, ConstraintTooComplex, InvalidConstraint
 
 ROUTES = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
@@ -146,11 +146,21 @@ async def test_a_refusal_names_keyword_place_and_the_clients_own_field(
 
 
 @pytest.mark.parametrize(("path", "content"), ROUTES)
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [(BrokenConstraint("r", "it is wrong"), 500), (AnswerCutByStop("r", "\n", "it has no end"), 400)],
+)
 async def test_an_answer_that_broke_its_constraint_is_no_answer(
-    app: Starlette, engine: ScriptedEngine, path: str, content: dict[str, Any]
+    app: Starlette,
+    engine: ScriptedEngine,
+    path: str,
+    content: dict[str, Any],
+    failure: BrokenConstraint,
+    status: int,
 ) -> None:
-    engine.failure = BrokenConstraint("r", "a stop string cut it")
+    """What the request itself brought about is the request's fault: a client sends a 500 again, in vain."""
+    engine.failure = failure
     answer = await post(app, path, content)
-    assert (answer.status, answer.json["error"]["code"]) == (500, "constraint_not_fulfilled")
+    assert (answer.status, answer.json["error"]["code"]) == (status, "constraint_not_fulfilled")
     streamed = await post(app, path, content | {"stream": True})
     assert streamed.objects[-1]["error"]["code"] == "constraint_not_fulfilled"

@@ -31,7 +31,7 @@ def test_half_a_character_is_told_by_its_bytes() -> None:
 
 def test_a_control_token_has_a_name_and_no_bytes() -> None:
     control = TokenLogprobs(2, b"<|im_end|>", True, 4, -0.25, 1)
-    [told] = chat_logprobs([control])["content"]  # type: ignore[misc]
+    [told] = chat_logprobs([control])["content"]
     assert (told["token"], told["bytes"]) == ("<|im_end|>", None)
 
 

@@ -40,5 +40,5 @@ def test_traces_stand_beside_the_usage_of_those_that_have_one() -> None:
     plain = InferenceResult("a", "x", (5,), FinishReason.LENGTH, Usage(2, 1), 7)
     traced = replace(plain, token_trace=trace_tokens((3, 4), (5,), SamplingParams(), 1, 7))
     assert "token_traces" not in usage_fields([plain])
-    (trace,) = usage_fields([plain, traced])["token_traces"]  # type: ignore[misc]
+    (trace,) = usage_fields([plain, traced])["token_traces"]
     assert (trace["prompt"]["prefix"], trace["generated"]["prefix"], trace["seed"]) == ((3, 4), (5,), 7)

@@ -21,7 +21,7 @@ EOS, BOS = ByteTokenizer.EOS_ID, ByteTokenizer.BOS_ID
 
 
 def resolve(**sampling: object) -> StopRules:
-    return resolve_stops(SamplingParams(**sampling), ByteTokenizer(), vocabulary_size=258)  # type: ignore[arg-type]
+    return resolve_stops(SamplingParams(**sampling), ByteTokenizer(), vocabulary_size=258)
 
 
 def test_without_wishes_the_models_end_tokens_end_an_answer() -> None:
@@ -62,7 +62,7 @@ def test_a_stop_token_outside_the_vocabulary_is_refused(token_id: int) -> None:
 @pytest.mark.parametrize("ids", [(-1,), (1.5,), ("7",), (True,), "7", 7, tuple(range(257))])
 def test_stop_tokens_that_are_none_are_refused_by_name(ids: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        SamplingParams(stop_token_ids=ids)  # type: ignore[arg-type]
+        SamplingParams(stop_token_ids=ids)
     assert caught.value.param == "stop_token_ids"
 
 
@@ -70,7 +70,7 @@ def test_stop_tokens_that_are_none_are_refused_by_name(ids: object) -> None:
 @pytest.mark.parametrize("value", [1, "true", None])
 def test_a_switch_is_true_or_false(name: str, value: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        SamplingParams(**{name: value})  # type: ignore[arg-type]
+        SamplingParams(**{name: value})
     assert caught.value.param == name
 
 

@@ -13,13 +13,19 @@ from ferrum.core.drafting import Chances, DraftWish
 from ferrum.core.errors import ResourceExhausted
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
 from ferrum.execution.executor import Executor
-from ferrum.execution.speculation.draft_track import DraftTrack
+from ferrum.execution.speculation.draft_track import FIRST_CHANCE, DraftTrack
 from ferrum.runtimes.protocol import StepAborted
 
 # Tokens that one call computes for those whose tokens the draft model has not seen yet.
 _MOST_CATCH_UP = 256
 # Weight of the newest measurement in the seconds a drafted token takes.
 _NEWEST_WEIGHT = 0.2
+# A measurement counts no further than this factor: the system may have held the step up.
+_LARGEST_FACTOR = 2.0
+# What the seconds are multiplied by when drafting does not pay: nothing would measure them again otherwise.
+_FORGETTING = 0.7
+# Weight of the newest guess in how often the two models agree, which is what a new request begins with.
+_PAIR_WEIGHT = 0.05
 
 
 @dataclass(slots=True)
@@ -56,6 +62,7 @@ class ModelDrafter:
         self._catch_up = min(_MOST_CATCH_UP, step_tokens)
         self._clock = clock
         self._tracks: dict[str, DraftTrack] = {}
+        self._pair_chance = FIRST_CHANCE
         self.token_s = 0.0
 
     def prepare_startup(self) -> None:
@@ -73,6 +80,7 @@ class ModelDrafter:
             num_tokens = len(draft.wish.token_ids)
             if not draft.count and not draft.track.is_paused(num_tokens):
                 draft.track.pause(num_tokens)
+                self.token_s *= _FORGETTING
         try:
             self._draft(self._caught_up(drafts))
         except StepAborted:
@@ -89,8 +97,9 @@ class ModelDrafter:
         self._executor.close()
 
     def _chances_of(self, wish: DraftWish) -> Chances:
-        track = self._tracks.setdefault(wish.request_id, DraftTrack())
-        track.go_on(wish.token_ids)
+        track = self._tracks.setdefault(wish.request_id, DraftTrack(self._pair_chance))
+        for is_right in track.go_on(wish.token_ids):
+            self._pair_chance += _PAIR_WEIGHT * (is_right - self._pair_chance)
         num_tokens = len(wish.token_ids)
         # The last drafted token is not computed, so it needs no place.
         most = min(wish.most, self._executor.capacity.context_length + 1 - num_tokens)
@@ -179,5 +188,6 @@ class ModelDrafter:
         return True
 
     def _note_seconds(self, seconds: float) -> None:
-        weight = _NEWEST_WEIGHT if self.token_s else 1.0
-        self.token_s += weight * (seconds - self.token_s)
+        if not self.token_s:
+            self.token_s = seconds
+        self.token_s += _NEWEST_WEIGHT * (min(seconds, _LARGEST_FACTOR * self.token_s) - self.token_s)

@@ -20,7 +20,7 @@ VOID = {"meta", "line", "rect", "polyline", "br"}
 
 
 def answer(sent: float, texts: list[float], **fields: object) -> AnswerRecord:
-    return AnswerRecord(sent, ended_at=texts[-1] if texts else sent + 1, text_times=texts, **fields)  # type: ignore[arg-type]
+    return AnswerRecord(sent, ended_at=texts[-1] if texts else sent + 1, text_times=texts, **fields)
 
 
 RECORDS = [

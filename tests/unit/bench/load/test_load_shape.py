@@ -10,9 +10,7 @@ from ferrum.core.errors import InvalidConfig
 
 
 def shape(**changes: int) -> LoadShape:
-    return LoadShape(
-        **{"num_requests": 200, "prompt_words": 20, "output_tokens": 5, "seed": 3, **changes}  # type: ignore[arg-type]
-    )
+    return LoadShape(**{"num_requests": 200, "prompt_words": 20, "output_tokens": 5, "seed": 3, **changes})
 
 
 def test_prompts_have_the_words_asked_for_and_begin_differently() -> None:

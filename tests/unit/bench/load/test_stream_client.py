@@ -156,7 +156,7 @@ async def test_a_closed_loop_keeps_so_many_requests_running() -> None:
         records = await closed_loop(StreamClient(address, "m"), prompts, 3, concurrency=4)
     assert [record.error for record in records] == [None] * 9
     assert seen.most_open == 4
-    sent = [body["messages"][0]["content"] for body in seen.bodies]  # type: ignore[index]
+    sent = [body["messages"][0]["content"] for body in seen.bodies]
     assert sorted(sent) == prompts
 
 

@@ -113,7 +113,7 @@ class Configurations:
         rate = 20.0 if flash_attention is FlashAttention.ON else 10.0
         http = FixedRate(rate)
         process = ChildProcess([sys.executable, "-c", "import sys; sys.stdin.read()"])
-        self.started.append(RunningServer(process, http, flash_attention))  # type: ignore[arg-type]
+        self.started.append(RunningServer(process, http, flash_attention))
         return self.started[-1]
 
 
