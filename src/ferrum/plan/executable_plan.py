@@ -71,8 +71,8 @@ class LinearGroup:
     """Linears over one input: all on quantised weights, reading quantised rows, or all on float weights.
 
     ``then``: what in a step of few rows whoever computed some columns of all the linears goes on to do with
-    them, while they are in its cache and nobody else's: steps whose every value depends on the same column, or
-    group of 32, of those linears alone. The chain after the group has them too.
+    them, while they are in its cache and nobody else's: steps whose every value depends on the same column,
+    or group of 32, of those linears alone. The chain after the group has them too.
     """
 
     x: str

@@ -15,7 +15,7 @@ _GROUP = 32
 def fuse(
     operations: Iterable[ExecutableOperation], widths: Mapping[str, int]
 ) -> Iterator[ExecutableOperation]:
-    """The operations, each group of linears with those first steps of the chain after it that it can do itself.
+    """The operations, each group of linears with the first steps of the chain after it that it can do itself.
 
     That is what reads nothing but columns that the group, or a step before, has made. ``widths`` are those of
     the float32 buffers.

@@ -50,7 +50,7 @@ def lowered(request: pytest.FixtureRequest, tmp_path: Path) -> ExecutablePlan:
 
 
 def as_run(plan: ExecutablePlan, few_rows: bool) -> list[ExecutableOperation]:
-    """The operations with the steps that are there twice only where a step of few, or of many, rows does them."""
+    """The operations, with what is there twice only where a step of few, or of many, rows does it."""
     if few_rows:
         return [op for op in plan.operations if not (isinstance(op, RowChain) and op.follows_group)]
     return [replace(op, then=()) if isinstance(op, LinearGroup) else op for op in plan.operations]
@@ -126,7 +126,7 @@ def test_a_buffer_is_still_in_its_storage_when_it_is_read(lowered: ExecutablePla
         if isinstance(operation, LinearGroup):
             for linear in operation.linears:
                 write(linear.out)
-            # Of some columns all is done before others begin: what is written may not be what others still read.
+            # Of some columns all is done before others begin: nothing written may be what others still read.
             quantized_owner.update(
                 {lowered.quantized_storage_of[s.x]: s.x for s in operation.then if isinstance(s, Quantize)}
             )
@@ -194,7 +194,9 @@ def test_a_gated_product_is_quantised_by_the_group_that_made_it_and_by_the_chain
     assert groups
     for group, after in groups:
         assert [type(step) for step in group.then] == [Activation, Multiply, Quantize]
-        assert isinstance(after, RowChain) and after.follows_group and after.steps == group.then
+        assert isinstance(after, RowChain)
+        assert after.follows_group
+        assert after.steps == group.then
 
 
 @pytest.mark.parametrize(
