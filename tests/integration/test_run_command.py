@@ -224,7 +224,7 @@ def test_chat_template_file_is_used_and_a_broken_one_named_with_its_line(
         (["--prompt", "x", "--temperature", "-1"], "temperature"),
         (["--prompt", "x", "--top-p", "0"], "top_p"),
         (["--prompt", "x", "--threads", "0"], "threads"),
-        (["--prompt", "x", "--context-length", "99999"], "context_length"),
+        (["--prompt", "x", "--context-length", "99999"], "--context-length"),
         (["--prompt", "x", "--context-length", "8"], "context holds 8 tokens"),
         (["--prompt", "x", "--max-tokens", "99999"], "context holds 2048 tokens"),
         (["--prompt", "x", "--raw", "--system", "y"], "--system"),
