@@ -213,6 +213,8 @@ class Soak:
         if not has_limit:
             stop = () if draw.random() < _SHARE_WITHOUT_STOP else _SOON
         is_abort = draw.random() < _SHARE_OF_ABORTS
+        if is_abort:
+            stop = ()  # They would not live to be given up.
         return _Shape(
             prompt_tokens=draw.randint(1, _MOST_PROMPT_TOKENS),
             max_tokens=draw.randint(1, _MOST_OUTPUT_TOKENS) if has_limit else None,
