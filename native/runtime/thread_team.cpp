@@ -106,6 +106,7 @@ void ThreadTeam::run(const std::function<void(int)>& body) {
   run_number_.fetch_add(1, std::memory_order_release);
   num_running_teams.fetch_add(1, std::memory_order_release);  // after the number: our own members find it changed
   wake_all(run_number_);
+  own_[0].barriers_of_run = 0;
   body(0);
   for (int i = 0; working_.load(std::memory_order_acquire) != 0; ++i) {
     if (i < spins_at_barrier_) {
@@ -126,6 +127,7 @@ void ThreadTeam::work(int member) {
     seen = run_number_.load(std::memory_order_acquire);
     if (closing_) return;
     places_.note(member);
+    own_[size_t(member)].barriers_of_run = 0;
     (*body_)(member);
     if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) wake_all(working_);
   }

@@ -32,9 +32,12 @@ class ThreadTeam {
   // another's cache line and nothing else.
   bool barrier(int member, bool stop) {
     places_.note(member);
-    const uint64_t turn = ++own_[size_t(member)].turn;
+    Own& own = own_[size_t(member)];
+    const uint64_t turn = ++own.turn;
+    const bool lets_others_in = is_time_for_others(++own.barriers_of_run);
     for (int round = 0, distance = 1; distance < num_threads_; ++round, distance *= 2) {
       signal(member, round, turn).store(turn << 1 | uint64_t(stop), std::memory_order_release);
+      if (lets_others_in && round == 0) std::this_thread::yield();
       const int from = (member - distance + num_threads_) % num_threads_;
       stop |= wait_for_turn(member, signal(from, round, turn), turn);
     }
@@ -59,7 +62,11 @@ class ThreadTeam {
   };
   struct alignas(64) Own {
     uint64_t turn = 0;
+    unsigned barriers_of_run = 0;
   };
+  // A run begins when the caller has woken those who hand out what the last one made. On processors that members keep
+  // busy they would wait for the system's next tick, 4 ms, two short runs. So members offer theirs, often at first.
+  static bool is_time_for_others(unsigned barrier) { return barrier >= 4 && (barrier & (barrier - 1)) == 0; }
   // Turns take two sets of signals by turns: a member may be a turn ahead of one that has yet to read its signal.
   std::atomic<uint64_t>& signal(int member, int round, uint64_t turn) {
     return signals_[(size_t(member) * kMostRounds + size_t(round)) * 2 + (turn & 1)].value;
