@@ -84,6 +84,7 @@ class Runtime {
   }
   void add_linear_group(int input, bool quantized, bool per_output, std::vector<LinearSegment> segments,
                         std::vector<RowStep> then) {
+    for (const RowStep& step : then) require(is_column_step(step.kind), "a group of linears goes on by columns only");
     interpreter_.add_operation(
         std::make_unique<LinearGroup>(input, quantized, space(per_output), std::move(segments), std::move(then)));
   }

@@ -92,23 +92,8 @@ void LinearGroup::run_tiles(const Memory& memory, const LinearSegment& segment, 
 }
 
 void LinearGroup::run_then(const Memory& memory, int column_begin, int column_end, const Rows& rows) const {
-  const KernelTable& kernels = *memory.kernels;
-  const int width = column_end - column_begin;
-  for (int row = rows.begin; row < rows.end; ++row) {
-    const auto slice = [&](int buffer) { return memory.buffers[size_t(buffer)].row(row, 0) + column_begin; };
-    for (const RowStep& s : then_) switch (s.kind) {
-        case RowStepKind::silu: kernels.silu_row(slice(s.a), width, slice(s.out)); break;
-        case RowStepKind::gelu_tanh: kernels.gelu_tanh_row(slice(s.a), width, slice(s.out)); break;
-        case RowStepKind::add: kernels.add_row(slice(s.a), slice(s.b), width, slice(s.out)); break;
-        case RowStepKind::multiply: kernels.multiply_row(slice(s.a), slice(s.b), width, slice(s.out)); break;
-        case RowStepKind::quantize: {
-          const QuantizedRows groups = memory.quantized[size_t(s.out)][0].from_group(column_begin / kGroup);
-          kernels.quantize_row(slice(s.a), width, groups, row);
-          break;
-        }
-        default: break;  // lowering moves no other step here
-      }
-  }
+  for (int row = rows.begin; row < rows.end; ++row)
+    for (const RowStep& s : then_) run_column_step(memory, s, row, 0, column_begin, column_end - column_begin);
 }
 
 }  // namespace ferrum

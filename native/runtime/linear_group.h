@@ -17,7 +17,7 @@ struct LinearSegment {
 class LinearGroup final : public Operation {
  public:
   // ``input``: quantised rows when every weight is quantised, else a float buffer. ``quantized`` says which.
-  // ``then``: silu, gelu_tanh, add, multiply and quantize on what the segments write; they all have one width then.
+  // ``then``: column steps on what the segments write; they all have one width then.
   LinearGroup(int input, bool quantized, RowSpace space, std::vector<LinearSegment> segments, std::vector<RowStep> then)
       : input_(input), quantized_(quantized), space_(space), segments_(std::move(segments)), then_(std::move(then)) {}
   int prepare(const Memory& memory, const Step& step) override;

@@ -30,12 +30,10 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row,
                            buffer_row(s.out));
       break;
     }
-    case RowStepKind::add: kernels.add_row(buffer_row(s.a), buffer_row(s.b), width(s.out), buffer_row(s.out)); break;
+    case RowStepKind::add:
     case RowStepKind::multiply:
-      kernels.multiply_row(buffer_row(s.a), buffer_row(s.b), width(s.out), buffer_row(s.out));
-      break;
-    case RowStepKind::silu: kernels.silu_row(buffer_row(s.a), width(s.out), buffer_row(s.out)); break;
-    case RowStepKind::gelu_tanh: kernels.gelu_tanh_row(buffer_row(s.a), width(s.out), buffer_row(s.out)); break;
+    case RowStepKind::silu:
+    case RowStepKind::gelu_tanh: run_column_step(memory, s, row, copy, 0, width(s.out)); break;
     case RowStepKind::soft_cap: kernels.soft_cap_row(buffer_row(s.a), s.factor, width(s.out), buffer_row(s.out)); break;
     case RowStepKind::rope: {
       const RopeTable& table = memory.rope_tables[size_t(s.weight)];
@@ -59,14 +57,38 @@ void run_step(const Memory& memory, const Step& step, const RowStep& s, int row,
       memcpy(buffer_row(s.out), memory.buffers[size_t(s.a)].row(step.output_rows[row], copy),
              sizeof(float) * size_t(width(s.out)));
       break;
-    case RowStepKind::quantize:
-      kernels.quantize_row(buffer_row(s.a), memory.buffers[size_t(s.a)].width,
-                           memory.quantized[size_t(s.out)][size_t(copy)], row);
-      break;
+    case RowStepKind::quantize: run_column_step(memory, s, row, copy, 0, memory.buffers[size_t(s.a)].width); break;
   }
 }
 
 }  // namespace
+
+bool is_column_step(RowStepKind kind) {
+  switch (kind) {
+    case RowStepKind::add:
+    case RowStepKind::multiply:
+    case RowStepKind::silu:
+    case RowStepKind::gelu_tanh:
+    case RowStepKind::quantize: return true;
+    default: return false;
+  }
+}
+
+void run_column_step(const Memory& memory, const RowStep& s, int row, int copy, int column, int width) {
+  const KernelTable& kernels = *memory.kernels;
+  const auto slice = [&](int buffer) { return memory.buffers[size_t(buffer)].row(row, copy) + column; };
+  switch (s.kind) {
+    case RowStepKind::add: kernels.add_row(slice(s.a), slice(s.b), width, slice(s.out)); break;
+    case RowStepKind::multiply: kernels.multiply_row(slice(s.a), slice(s.b), width, slice(s.out)); break;
+    case RowStepKind::silu: kernels.silu_row(slice(s.a), width, slice(s.out)); break;
+    case RowStepKind::gelu_tanh: kernels.gelu_tanh_row(slice(s.a), width, slice(s.out)); break;
+    case RowStepKind::quantize:
+      kernels.quantize_row(slice(s.a), width, memory.quantized[size_t(s.out)][size_t(copy)].from_group(column / kGroup),
+                           row);
+      break;
+    default: break;  // not a column step: callers have asked
+  }
+}
 
 int RowChain::prepare(const Memory&, const Step& step) {
   const int rows = step.rows(space_);

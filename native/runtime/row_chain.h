@@ -30,6 +30,11 @@ struct RowStep {
   bool interleaved = false;
 };
 
+// Whether each value depends on the same column, or group of 32, of the inputs alone.
+bool is_column_step(RowStepKind kind);
+// Such a step on ``width`` columns of a row from ``column`` on, a multiple of 32.
+void run_column_step(const Memory& memory, const RowStep& step, int row, int copy, int column, int width);
+
 // Steps of up to so many rows have what only needs a group's columns done by columns, with the linears: see LinearGroup.
 // Measured: a prompt of 512 rows is 5 % slower so, 16 rows 4 to 7 % faster.
 inline constexpr int kColumnStepRows = 32;
