@@ -118,7 +118,11 @@ class ContinuousBatchEngine:
             speculation=self._speculation,
         )
         self._pins = PrefixPins(
-            cache.prefix_cache, self._steps, self._inputs, lambda request: self.generate([request])[0]
+            cache.prefix_cache,
+            self._steps,
+            self._inputs,
+            lambda request: self.generate([request])[0],
+            self.infer,
         )
         self._workers = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="ferrum-tokenizer")
         self._intake = RequestIntake(

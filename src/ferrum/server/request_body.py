@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 
-from ferrum.server.wire_errors import BodyTooLarge, BodyTooSlow, MalformedBody
+from ferrum.server.wire_errors import BodyTooLarge, BodyTooSlow, EncodedBody, MalformedBody
 
 # How long the rest of a too large body is read and thrown away: a client that is still writing when its
 # connection closes sees a reset instead of the 413, and tries again.
@@ -20,7 +20,7 @@ IDLE_S = 60.0
 
 
 async def read_json_object(request: Request, limit_bytes: int) -> dict[str, Any]:
-    """The body as an object. Raises BodyTooLarge, BodyTooSlow, MalformedBody, or
+    """The body as an object. Raises BodyTooLarge, BodyTooSlow, EncodedBody, MalformedBody, or
     ClientDisconnect.
 
     JSON as RFC 8259 has it: NaN, a byte order mark and lone surrogates are refused; orjson bounds nesting
@@ -38,6 +38,9 @@ async def read_json_object(request: Request, limit_bytes: int) -> dict[str, Any]
 
 async def _read(request: Request, limit_bytes: int) -> bytes:
     chunks = request.stream()
+    if (encoding := _encoding(request)) is not None:
+        await _discard(chunks)
+        raise EncodedBody(encoding)
     if _declared_length(request) > limit_bytes:
         await _discard(chunks)
         raise BodyTooLarge(limit_bytes)
@@ -58,6 +61,12 @@ async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
             return await anext(chunks, None)
     except TimeoutError:
         raise BodyTooSlow(IDLE_S) from None
+
+
+def _encoding(request: Request) -> str | None:
+    """None for a body that is as it is (RFC 9110 8.4)."""
+    encoding = ", ".join(request.headers.getlist("content-encoding")).strip(" ,")
+    return None if encoding.lower() in ("", "identity") else encoding
 
 
 def _declared_length(request: Request) -> int:
