@@ -116,10 +116,8 @@ struct Prefetch {
 
 struct SpreadPrefetch {
   SpreadPrefetch(const Prefetch& all, int groups) : asked(all.at), until(all.at), step(all.bytes / size_t(groups)) {}
-  // Locality: 3 where it is used before the nearest cache is through, 2 to keep it in the second.
-  template <int Locality>
   inline __attribute__((always_inline)) void ask() {
-    for (until += step; asked < until; asked += 64) __builtin_prefetch(asked, 0, Locality);
+    for (until += step; asked < until; asked += 64) __builtin_prefetch(asked);
   }
   const uint8_t* asked;
   const uint8_t* until;
@@ -137,7 +135,7 @@ void register_tile(TilePointers w, int groups32, const Prefetch& ahead, const Ro
     for (int r = 0; r < Rows; ++r) acc[v][r] = v_zero();
   SpreadPrefetch next(ahead, groups32);
   for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
-    next.ask<Rows == 1 && Tiles == 1 ? 3 : 2>();
+    next.ask();
     if constexpr (L.group == 32) {
       accumulate_group<L, 0, 8, Rows, Vectors>(w, g32, g32, x, acc);
     } else {
