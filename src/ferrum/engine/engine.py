@@ -177,6 +177,10 @@ class ContinuousBatchEngine:
         """Why the engine no longer answers (its thread died, it makes no steps); None while it does."""
         return self._steps.death_reason
 
+    def require_room(self) -> None:
+        """Refuses, and counts, a request before it is read. Raises QueueFull, EngineClosed, EngineStalled."""
+        self._intake.require_room()
+
     async def infer(self, request: InferenceRequest) -> InferenceResult:
         """Answers one request. Cancelling the awaiting task cancels the request.
 

@@ -36,6 +36,11 @@ async def read_json_object(request: Request, limit_bytes: int) -> dict[str, Any]
     return value
 
 
+async def discard_body(request: Request) -> bool:
+    """Reads the body without keeping it. False: it did not end in time. Raises ClientDisconnect."""
+    return await _discard(request.stream())
+
+
 async def _read(request: Request, limit_bytes: int) -> bytes:
     chunks = request.stream()
     if (encoding := _encoding(request)) is not None:
@@ -74,13 +79,14 @@ def _declared_length(request: Request) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-async def _discard(chunks: AsyncIterator[bytes]) -> None:
+async def _discard(chunks: AsyncIterator[bytes]) -> bool:
     try:
         async with asyncio.timeout(DISCARD_S):
             async for _ in chunks:
                 pass
     except TimeoutError:
-        pass
+        return False
+    return True
 
 
 def _json_name(value: object) -> str:
