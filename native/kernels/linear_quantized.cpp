@@ -209,13 +209,13 @@ void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const 
     // back, more often than the stores of a short row can wait for.
     if (is_lone)
       __builtin_prefetch(out + size_t(row_begin) * out_stride + (tile + kTilesAheadOfStores) * kTileColumns, 1, 3);
-    const uint8_t* codes = weight.data + size_t(tile) * weight.tile_bytes;
+    const uint8_t* codes = weight.tile(tile);
     const TilePointers w{codes, codes + weight.scales_offset, weight.tile_bytes};
     float* target = out + tile * kTileColumns;
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
     const int tiles = tile + most_tiles <= tile_end ? most_tiles : 1;
     const int following = tile + (tiles_ahead > tiles ? tiles_ahead : tiles);
-    const uint8_t* ahead = following < tile_end ? weight.data + size_t(following) * weight.tile_bytes
+    const uint8_t* ahead = following < tile_end ? weight.tile(following)
                                                 : next + size_t(following - tile_end) * weight.tile_bytes;
     tile += tiles;
     if (tiles == 1) linear_rows<L, 1>(weight, w, ahead, x, row_begin, row_end, target, out_stride, tile_bias);
