@@ -1,4 +1,4 @@
-"""Two models in one process have a compute team each: the one that rests leaves the processors to the other."""
+"""Two models in one process have a compute team each: the one that rests makes room for the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NUM_ROUNDS = 40
 
 
 class Team:
-    """A team of two whose only work is to choose tokens; ``helper`` is the system's name of its second thread."""
+    """A team of two that chooses tokens; ``helper`` is the system's name of its second thread."""
 
     def __init__(self, num_rows: int, vocabulary: int) -> None:
         before = set(_threads())
