@@ -39,7 +39,7 @@ class ThreadTeam {
       signal(member, round, turn).store(turn << 1 | uint64_t(stop), std::memory_order_release);
       if (lets_others_in && round == 0) std::this_thread::yield();
       const int from = (member - distance + num_threads_) % num_threads_;
-      stop |= wait_for_turn(member, signal(from, round, turn), turn);
+      stop |= wait_for_turn(member, from, signal(from, round, turn), turn);
     }
     return stop;
   }
@@ -54,8 +54,8 @@ class ThreadTeam {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     value.notify_all();
   }
-  // Until there is a run after the one of number ``last``: spins for a bounded time, then sleeps.
-  void wait_for_run(unsigned last) const;
+  // Until there is a run after the one of number ``last``: spins ``num_spins`` times, then sleeps.
+  void wait_for_run(unsigned last, int num_spins) const;
 
   struct alignas(64) Signal {
     std::atomic<uint64_t> value{0};  // turn << 1 | stop
@@ -71,21 +71,24 @@ class ThreadTeam {
   std::atomic<uint64_t>& signal(int member, int round, uint64_t turn) {
     return signals_[(size_t(member) * kMostRounds + size_t(round)) * 2 + (turn & 1)].value;
   }
-  bool wait_for_turn(int member, const std::atomic<uint64_t>& value, uint64_t turn) {
+  bool wait_for_turn(int member, int awaited, const std::atomic<uint64_t>& value, uint64_t turn) {
+    WaitWatch watch;
     for (int i = 0;; ++i) {
       const uint64_t seen = value.load(std::memory_order_acquire);
       if (seen >> 1 == turn) return seen & 1;
-      if (i % kSpinsPerLook == kSpinsPerLook - 1) places_.separate(member);
-      if (i < spins_at_barrier_) pause();
-      else nap();
+      const bool is_long = i >= spins_at_barrier_;
+      const bool looks = is_long || i % kSpinsPerLook == kSpinsPerLook - 1;
+      if (looks && places_.gives_way(member, awaited, watch)) std::this_thread::yield();
+      else if (is_long) nap(member);
+      else pause();
     }
   }
   static void pause();
   // Nobody wakes a napping member: who arrives last would pay for it in every operation.
-  void nap() const;
+  void nap(int member);
 
   static constexpr int kMostRounds = 16;
-  // Turns of a waiting loop after which a member looks whether it is itself what it waits for.
+  // Turns of a waiting loop after which a member looks where those it waits for are.
   static constexpr int kSpinsPerLook = 500;
   const int num_threads_;
   const bool is_crowded_;  // more members than processors
