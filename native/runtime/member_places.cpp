@@ -8,6 +8,7 @@ namespace ferrum {
 
 MemberPlaces::MemberPlaces(int num_members, std::vector<std::thread>& others)
     : num_members_(num_members),
+      num_running_(num_members),
       others_(others),
       places_(new Place[size_t(num_members)]),
       kept_apart_(size_t(num_members), -1) {
@@ -18,7 +19,8 @@ MemberPlaces::MemberPlaces(int num_members, std::vector<std::thread>& others)
 
 #if defined(__linux__)
 
-void MemberPlaces::begin_run() {
+void MemberPlaces::begin_run(int num_running) {
+  num_running_ = num_running;
   note(0);
   if (!have_moved()) return;
   must_share_ = sched_getaffinity(0, sizeof allowed_, &allowed_) != 0 || CPU_COUNT(&allowed_) < num_members_;
@@ -29,7 +31,7 @@ void MemberPlaces::begin_run() {
 void MemberPlaces::separate(int member) {
   note(member);
   const int here = place_of(member);
-  for (int other = 0; other < num_members_; ++other) {
+  for (int other = 0; other < num_running_; ++other) {
     if (other == member || place_of(other) != here) continue;
     if (must_share_ || is_busy_.test_and_set(std::memory_order_acquire)) return;
     keep_apart();
@@ -39,7 +41,7 @@ void MemberPlaces::separate(int member) {
 }
 
 bool MemberPlaces::have_moved() const {
-  for (int member = 0; member < num_members_; ++member)
+  for (int member = 0; member < num_running_; ++member)
     if (place_of(member) != kept_apart_[size_t(member)]) return true;
   return false;
 }
@@ -67,7 +69,7 @@ void MemberPlaces::allow(int member, const cpu_set_t& processors) {
 
 #else
 
-void MemberPlaces::begin_run() {}
+void MemberPlaces::begin_run(int) {}
 void MemberPlaces::separate(int) {}
 
 #endif

@@ -22,9 +22,9 @@ class MemberPlaces {
   // ``others`` are the threads of members 1, 2, ...; they may be started later, before the first run.
   MemberPlaces(int num_members, std::vector<std::thread>& others);
 
-  // By member 0 before it wakes the others. Where it may use fewer processors than there are members, they have to
-  // share, and nothing is done about it.
-  void begin_run();
+  // By member 0 before it wakes the others of ``num_running``; the rest sleeps through the run. Where it may use fewer
+  // processors than there are members, they have to share, and nothing is done about it.
+  void begin_run(int num_running);
 
   // By a member that has just come, or may have been moved.
   void note(int member) {
@@ -36,6 +36,9 @@ class MemberPlaces {
 #endif
   }
 
+  // Where member ``member`` last ran, -1: nowhere yet, or the system does not tell. By any thread.
+  int place_of(int member) const { return places_[size_t(member)].processor.load(std::memory_order_relaxed); }
+
   // By a member that waits for others: when one of them last ran on its processor, one of the two is moved away.
   void separate(int member);
 
@@ -43,11 +46,11 @@ class MemberPlaces {
   struct alignas(64) Place {
     std::atomic<int> processor{-1};  // nowhere yet
   };
-  int place_of(int member) const { return places_[size_t(member)].processor.load(std::memory_order_relaxed); }
   bool have_moved() const;
   void keep_apart();
 
   const int num_members_;
+  int num_running_;
   std::vector<std::thread>& others_;
   std::unique_ptr<Place[]> places_;
   std::vector<int> kept_apart_;                  // the places for which members were last kept apart
