@@ -21,7 +21,7 @@ class ThreadTeam {
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int size() const { return num_threads_; }
-  // The processors where members last ran, in their order; see MemberPlaces. By any thread.
+  // Where members last ran, in their order; see MemberPlaces::place_of. By any thread.
   std::vector<int> places() const;
 
   // Runs ``body(member)`` on the first ``num_members`` members at once, 1 to all of them, and returns when they have
@@ -44,7 +44,7 @@ class ThreadTeam {
       signal(member, round, turn).store(turn << 1 | uint64_t(stop), std::memory_order_release);
       if (lets_others_in && round == 0) std::this_thread::yield();
       const int from = (member - distance + num_running_) % num_running_;
-      stop |= wait_for_turn(member, signal(from, round, turn), turn);
+      stop |= wait_for_turn(member, from, signal(from, round, turn), turn);
     }
     if (lets_others_in && num_running_ == 1) std::this_thread::yield();
     return stop;
@@ -64,8 +64,8 @@ class ThreadTeam {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     value.notify_all();
   }
-  // Until there is a run after the one of number ``last``: spins for a bounded time, then sleeps.
-  void wait_for_run(unsigned last) const;
+  // Until there is a run after the one of number ``last``: spins ``num_spins`` times, then sleeps.
+  void wait_for_run(unsigned last, int num_spins) const;
   std::atomic<int>& members_of(unsigned run) { return members_of_runs_[run & 1]; }
 
   struct alignas(64) Signal {
@@ -82,21 +82,24 @@ class ThreadTeam {
   std::atomic<uint64_t>& signal(int member, int round, uint64_t turn) {
     return signals_[(size_t(member) * kMostRounds + size_t(round)) * 2 + (turn & 1)].value;
   }
-  bool wait_for_turn(int member, const std::atomic<uint64_t>& value, uint64_t turn) {
+  bool wait_for_turn(int member, int awaited, const std::atomic<uint64_t>& value, uint64_t turn) {
+    WaitWatch watch;
     for (int i = 0;; ++i) {
       const uint64_t seen = value.load(std::memory_order_acquire);
       if (seen >> 1 == turn) return seen & 1;
-      if (i % kSpinsPerLook == kSpinsPerLook - 1) places_.separate(member);
-      if (i < spins_at_barrier_) pause();
-      else nap();
+      const bool is_long = i >= spins_at_barrier_;
+      const bool looks = is_long || i % kSpinsPerLook == kSpinsPerLook - 1;
+      if (looks && places_.gives_way(member, awaited, watch)) std::this_thread::yield();
+      else if (is_long) nap(member);
+      else pause();
     }
   }
   static void pause();
   // Nobody wakes a napping member: who arrives last would pay for it in every operation.
-  void nap() const;
+  void nap(int member);
 
   static constexpr int kMostRounds = 16;
-  // Turns of a waiting loop after which a member looks whether it is itself what it waits for.
+  // Turns of a waiting loop after which a member looks where those it waits for are.
   static constexpr int kSpinsPerLook = 500;
   const int num_threads_;
   const bool is_crowded_;  // more members than processors

@@ -1,4 +1,4 @@
-"""Types of the native module; see native/bindings.cpp."""
+"""Types of the native module; see native/bindings/."""
 
 from collections.abc import Sequence
 from enum import Enum

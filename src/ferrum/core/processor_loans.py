@@ -28,8 +28,8 @@ class ProcessorLoans:
     """Any thread borrows, one runs the steps and lends.
 
     ``num_lendable``: how many processors a step may do without; 0 where other work has one of its own.
-    ``places``: the processors where the compute threads last ran; a step that lends does without the last
-    ones.
+    ``places``: the processors where the compute threads last ran, negative where it is not known; a step that
+    lends does without the last ones.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ProcessorLoans:
         Left to the system, a borrower may wake where a compute thread runs, and the lent processor stays idle
         for the 7 ms that it takes to see it.
         """
-        in_use = frozenset(self._places()[: -self._num_lendable])
+        in_use = frozenset(place for place in self._places()[: -self._num_lendable] if place >= 0)
         own_id = threading.get_native_id()
         home = _allowed(own_id)
         lent = home - in_use

@@ -122,7 +122,11 @@ class ContinuousBatchEngine:
             loans=loans,
         )
         self._pins = PrefixPins(
-            cache.prefix_cache, self._steps, self._inputs, lambda request: self.generate([request])[0]
+            cache.prefix_cache,
+            self._steps,
+            self._inputs,
+            lambda request: self.generate([request])[0],
+            self.infer,
         )
         self._workers = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="ferrum-tokenizer")
         self._intake = RequestIntake(
@@ -176,6 +180,10 @@ class ContinuousBatchEngine:
     def death_reason(self) -> str | None:
         """Why the engine no longer answers (its thread died, it makes no steps); None while it does."""
         return self._steps.death_reason
+
+    def require_room(self) -> None:
+        """Refuses, and counts, a request before it is read. Raises QueueFull, EngineClosed, EngineStalled."""
+        self._intake.require_room()
 
     async def infer(self, request: InferenceRequest) -> InferenceResult:
         """Answers one request. Cancelling the awaiting task cancels the request.

@@ -120,15 +120,13 @@ class StepLoop:
 
         Raises EngineClosed, EngineStalled, DuplicateRequest or QueueFull.
         """
-        # Before the lock: a fork may have copied it locked, and the threads behind it are not in the copy.
-        if self.is_forked_copy:
-            raise EngineClosed(
-                "was copied by fork, without its threads; load the model in the new process, "
-                "or start that process by spawn"
-            )
-        with self._locked():
-            self._require_open()
+        with self._locked_and_open():
             self._slots.open(request_id)
+
+    def require_room(self) -> None:
+        """Raises what ``open`` would for any request now: EngineClosed, EngineStalled or QueueFull."""
+        with self._locked_and_open():
+            self._slots.require_room()
 
     def reject(self, request_id: str) -> None:
         """Gives the place back of a request that was opened and not submitted."""
@@ -239,6 +237,19 @@ class StepLoop:
             yield
         finally:
             self._work.release()
+
+    @contextmanager
+    def _locked_and_open(self) -> Iterator[None]:
+        """The lock of an engine that takes requests. Raises EngineClosed or EngineStalled."""
+        # Before the lock: a fork may have copied it locked, and the threads behind it are not in the copy.
+        if self.is_forked_copy:
+            raise EngineClosed(
+                "was copied by fork, without its threads; load the model in the new process, "
+                "or start that process by spawn"
+            )
+        with self._locked():
+            self._require_open()
+            yield
 
     def _give_up(self, seconds: float) -> None:
         """Tells every caller that the engine is stuck. Called by the watch; the thread may come back."""

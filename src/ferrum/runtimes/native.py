@@ -195,8 +195,8 @@ class NativeRuntime:
         return seconds
 
     def thread_places(self) -> list[int]:
-        """The processors where the compute threads last ran, the caller's first; -1: not known. A thread of
-        any kind may ask.
+        """The processors where the compute threads last ran, the caller's first; negative where one sleeps or
+        it is not known. Any thread may ask.
         """
         return [] if self._native is None else self._native.thread_places()
 
