@@ -86,7 +86,8 @@ class Runtime {
 
   bool run(Array<int32_t> token_ids, Array<int32_t> positions, Array<int32_t> sequence_starts,
            Matrix<int32_t> block_tables, Array<int32_t> output_rows, nb::object sampling, MutableArray<int32_t> tokens,
-           MutableArray<double> mirostat_mu, nb::object digests, nb::object wanted, nb::object found) {
+           MutableArray<double> mirostat_mu, nb::object digests, nb::object wanted, nb::object found,
+           int num_lent_threads) {
     const Limits& limits = interpreter_.limits();
     Step step;
     step.num_tokens = int(token_ids.size());
@@ -103,6 +104,7 @@ class Runtime {
     step.block_tables = block_tables.data();
     step.block_table_stride = int(block_tables.shape(1));
     step.output_rows = output_rows.data();
+    step.num_lent_threads = num_lent_threads;
     check_rows(step, limits, vocabulary_);
 
     std::optional<SamplingArguments> arguments;
@@ -148,6 +150,7 @@ class Runtime {
     require(content.size() == block_bytes(), "content is not as large as a block");
     write_kv_block(interpreter_.memory(), block, content.data());
   }
+  std::vector<int> thread_places() const { return interpreter_.thread_places(); }
   void abort() { interpreter_.abort(); }
   void start_timing() { interpreter_.start_timing(); }
   void stop_timing() { interpreter_.stop_timing(); }
@@ -193,11 +196,12 @@ void bind_runtime(nb::module_& m) {
       .def("finish", &Runtime::finish, "logits"_a, "vocabulary"_a)
       .def("run", &Runtime::run, "token_ids"_a, "positions"_a, "sequence_starts"_a, "block_tables"_a, "output_rows"_a,
            "sampling"_a.none(), "tokens"_a, "mirostat_mu"_a, "digests"_a.none(), "wanted"_a.none() = nb::none(),
-           "found"_a.none() = nb::none())
+           "found"_a.none() = nb::none(), "num_lent_threads"_a = 0)
       .def("copy_logits", &Runtime::copy_logits, "out"_a)
       .def("copy_block", &Runtime::copy_block, "source"_a, "target"_a)
       .def("read_block", &Runtime::read_block, "block"_a, "out"_a)
       .def("write_block", &Runtime::write_block, "block"_a, "content"_a)
+      .def("thread_places", &Runtime::thread_places)
       .def("abort", &Runtime::abort)
       .def("start_timing", &Runtime::start_timing)
       .def("stop_timing", &Runtime::stop_timing)

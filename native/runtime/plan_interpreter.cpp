@@ -102,7 +102,7 @@ size_t PlanInterpreter::scratch_bytes() const {
 }
 
 bool PlanInterpreter::run(Step step) {
-  step.num_threads = team_.size();
+  step.num_threads = std::max(1, team_.size() - step.num_lent_threads);
   step.row_sequences = row_sequences_.data();
   for (int sequence = 0; sequence < step.num_sequences; ++sequence)
     std::fill(row_sequences_.begin() + step.sequence_starts[sequence],
@@ -110,10 +110,11 @@ bool PlanInterpreter::run(Step step) {
   abort_.store(false, std::memory_order_relaxed);
   const bool timed = !operation_seconds_.empty();
   bool finished = true;
-  team_.run([&](int member) {
+  team_.run(step.num_threads, [&](int member) {
     // The others wake up meanwhile.
     if (member == 0)
-      for (size_t i = 0; i < operations_.size(); ++i) tasks_[i].set_count(operations_[i]->prepare(memory_, step));
+      for (size_t i = 0; i < operations_.size(); ++i)
+        tasks_[i].set_count(operations_[i]->prepare(memory_, step), step.num_threads);
     team_.barrier(member, false);
     const bool ok = timed ? run_operations<true>(step, member) : run_operations<false>(step, member);
     if (member == 0) finished = ok;

@@ -55,6 +55,7 @@ class PlanInterpreter {
   const Memory& memory() const { return memory_; }
   const Limits& limits() const { return limits_; }
   int num_threads() const { return team_.size(); }
+  std::vector<int> thread_places() const { return team_.places(); }
   size_t weight_bytes() const { return weights_.bytes(); }
   size_t kv_bytes() const { return memory_.kv.bytes(); }
   // Of buffers, tables and attention; complete when the plan is finished.
