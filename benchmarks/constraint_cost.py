@@ -1,12 +1,18 @@
 """What a constraint costs: throughput of 16 sequences, and the time to the first token of a cached schema.
 
-    python benchmarks/constraint_cost.py MODEL [--sequences 16] [--tokens 128] [--rounds 3] [--only gaps]
+    python benchmarks/constraint_cost.py MODEL [--sequences 16] [--tokens 128] [--answers 3] [--rounds 3]
+        [--only gaps]
 
-Sixteen answers of equal length with a schema of 20 fields and without, in turn, so that both meet the same
-machine; the ratio of the medians is the cost. Beside it a stream runs alone and while pathological
-constraints, never seen before, are compiled: its gaps over its median say what they do to others. Those that
-touch the time from the request to its acceptance are compilation's; what follows is a prompt that joins and
-a step of two sequences, as with any request.
+Sixteen callers, each of whom asks for one answer after the other, all of equal length, with a schema of 20
+fields and without, in turn, so that both meet the same machine; the ratio of the medians is the cost. What an
+answer costs that sees the log-probability of each token, and in which every token is chosen therefore, is
+compared with free answers that see theirs. With one answer each (``--answers 1``) constrained ones, of which
+tokens that can only come take no step, end one by one and leave the last with a step to themselves: that is
+the cost of an ever smaller batch, not of constraints, and more answers make it less.
+
+Beside it a stream runs alone and while pathological constraints, never seen before, are compiled: its gaps
+over its median say what they do to others. Those that touch the time from the request to its acceptance are
+compilation's; what follows is a prompt that joins and a step of two sequences, as with any request.
 """
 
 from __future__ import annotations
@@ -59,6 +65,8 @@ PATHOLOGICAL: dict[str, Callable[[int], Constraint]] = {
         {"type": "object", "properties": {f"p{i}_{number}": {} for i in range(1000)}}
     ),
 }
+FREE, CONSTRAINED = "free", "constrained"
+FREE_SEEN, EVERY_CHOICE = "free with log-probabilities", "every choice made"
 PROMPT = ChatPrompt([{"role": "user", "content": "Fill in the form."}])
 # Text that goes on as text: a token that is part of a character shows nothing, and would look like a gap.
 STREAM_PROMPT = TextPrompt(
@@ -73,6 +81,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--sequences", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--answers", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["gaps", "throughput"])
     arguments = parser.parse_args()
@@ -98,19 +107,22 @@ async def measure(engine: ContinuousBatchEngine, arguments: argparse.Namespace) 
 
 
 async def measure_throughput(engine: ContinuousBatchEngine, arguments: argparse.Namespace) -> None:
-    rates: dict[str, list[float]] = {"free": [], "constrained": [], "every choice made": []}
+    schema = Constraint.json_schema(SCHEMA)
+    kinds: dict[str, tuple[Constraint | None, int | None]] = {
+        FREE: (None, None),
+        CONSTRAINED: (schema, None),
+        FREE_SEEN: (None, 0),
+        EVERY_CHOICE: (schema, 0),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
     for number in range(arguments.rounds):
-        for name, constraint, logprobs in (
-            ("free", None, None),
-            ("constrained", Constraint.json_schema(SCHEMA), None),
-            ("every choice made", Constraint.json_schema(SCHEMA), 0),
-        ):
+        for name, (constraint, logprobs) in kinds.items():
             rates[name].append(await throughput(engine, arguments, constraint, logprobs, f"{name}-{number}"))
     for name, values in rates.items():
         print(f"{name}: {statistics.median(values):.1f} tokens/s of {[round(each, 1) for each in values]}")
-    free = statistics.median(rates["free"])
-    for name in ("constrained", "every choice made"):
-        print(f"cost of {name}: {100 * (1 - statistics.median(rates[name]) / free):.1f} % of throughput")
+    for name, without in ((CONSTRAINED, FREE), (EVERY_CHOICE, FREE_SEEN)):
+        share = 1 - statistics.median(rates[name]) / statistics.median(rates[without])
+        print(f"cost of {name}: {100 * share:.1f} % of throughput of {without}")
     plain = [await first_token(engine, None, f"plain-{i}") for i in range(15)]
     cached = [await first_token(engine, Constraint.json_schema(SCHEMA), f"cached-{i}") for i in range(15)]
     without_s = statistics.median(plain)
@@ -132,13 +144,18 @@ async def throughput(
         constraint=constraint,
         logprobs=logprobs,
     )
-    requests = [
-        InferenceRequest(f"{name}-{index}", PROMPT, replace(sampling, seed=index))
-        for index in range(arguments.sequences)
-    ]
+
+    async def one_caller(index: int) -> int:
+        num_tokens = 0
+        for number in range(arguments.answers):
+            seed = index + number * arguments.sequences
+            request = InferenceRequest(f"{name}-{seed}", PROMPT, replace(sampling, seed=seed))
+            num_tokens += (await engine.infer(request)).usage.completion_tokens
+        return num_tokens
+
     started = time.perf_counter()
-    results = await asyncio.gather(*map(engine.infer, requests))
-    return sum(each.usage.completion_tokens for each in results) / (time.perf_counter() - started)
+    num_tokens = sum(await asyncio.gather(*map(one_caller, range(arguments.sequences))))
+    return num_tokens / (time.perf_counter() - started)
 
 
 async def first_token(engine: ContinuousBatchEngine, constraint: Constraint | None, name: str) -> float:
