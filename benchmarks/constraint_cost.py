@@ -1,14 +1,12 @@
 """What a constraint costs: throughput of 16 sequences, and the time to the first token of a cached schema.
 
-    python benchmarks/constraint_cost.py MODEL [--sequences 16] [--tokens 128] [--answers 3] [--rounds 3]
-        [--only gaps]
+    python benchmarks/constraint_cost.py MODEL [--sequences 16] [--tokens 128] [--rounds 3] [--only gaps]
 
-Sixteen callers, each of whom asks for one answer after the other, all of equal length, with a schema of 20
-fields and without, in turn, so that both meet the same machine; the ratio of the medians is the cost. What an
-answer costs that sees the log-probability of each token, and in which every token is chosen therefore, is
-compared with free answers that see theirs. With one answer each (``--answers 1``) constrained ones, of which
-tokens that can only come take no step, end one by one and leave the last with a step to themselves: that is
-the cost of an ever smaller batch, not of constraints, and more answers make it less.
+Sixteen answers of equal length with a schema of 20 fields and without, in turn, so that both meet the same
+machine. Rates are those of the steps in which all sixteen decode: constrained answers, of which tokens that
+can only come take no step, end one by one, and what is left is a smaller batch, not a dearer constraint. The
+rate from request to last answer is printed beside it. Answers in which every token is chosen, because they
+see its log-probability, are compared with free ones that see theirs.
 
 Beside it a stream runs alone and while pathological constraints, never seen before, are compiled: its gaps
 over its median say what they do to others. Those that touch the time from the request to its acceptance are
@@ -31,6 +29,7 @@ from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.core.config import EngineConfig
 from ferrum.core.constraint import Constraint
 from ferrum.core.errors import InvalidRequest
+from ferrum.core.events import Event, StepRan
 from ferrum.core.request import ChatPrompt, InferenceRequest, TextPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.engine.engine import ContinuousBatchEngine
@@ -81,32 +80,59 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--sequences", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--answers", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["gaps", "throughput"])
     arguments = parser.parse_args()
     options = LoadOptions(engine=EngineConfig(max_model_len=1024))
     with lasting_objects():  # As a server's.
-        engine = start_model(arguments.model, options, SilentReporter(), "llm").engine
+        steps = FullSteps(arguments.sequences)
+        engine = start_model(arguments.model, options, SilentReporter(), "llm", observers=(steps,)).engine
     try:
-        asyncio.run(measure(engine, arguments))
+        asyncio.run(measure(engine, steps, arguments))
     finally:
         engine.close(0.0)
 
 
-async def measure(engine: ContinuousBatchEngine, arguments: argparse.Namespace) -> None:
+class FullSteps:
+    """An Observer: tokens and time of the steps in which ``num_sequences`` decode, and nothing else is done."""
+
+    def __init__(self, num_sequences: int) -> None:
+        self._num_sequences = num_sequences
+        self.start()
+
+    def start(self) -> None:
+        self._num_tokens, self._seconds, self._last_at = 0, 0.0, 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self._num_tokens / self._seconds
+
+    def on(self, event: Event) -> None:
+        if not isinstance(event, StepRan):
+            return
+        now = time.perf_counter()
+        # A step of decodes computes what the one before it chose, and what could only follow.
+        if self._last_at and event.num_sequences == self._num_sequences and not event.num_prefill_tokens:
+            self._num_tokens += event.num_tokens
+            self._seconds += now - self._last_at
+        self._last_at = now
+
+
+async def measure(engine: ContinuousBatchEngine, steps: FullSteps, arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
     await first_token(engine, Constraint.json_schema(SCHEMA), "warm")
     print(
         f"first constraint of the process: first token after {(time.perf_counter() - started) * 1e3:.0f} ms"
     )
     if arguments.only != "gaps":
-        await measure_throughput(engine, arguments)
+        await measure_throughput(engine, steps, arguments)
     if arguments.only != "throughput":
         await measure_gaps(engine, arguments.rounds)
 
 
-async def measure_throughput(engine: ContinuousBatchEngine, arguments: argparse.Namespace) -> None:
+async def measure_throughput(
+    engine: ContinuousBatchEngine, steps: FullSteps, arguments: argparse.Namespace
+) -> None:
     schema = Constraint.json_schema(SCHEMA)
     kinds: dict[str, tuple[Constraint | None, int | None]] = {
         FREE: (None, None),
@@ -114,15 +140,27 @@ async def measure_throughput(engine: ContinuousBatchEngine, arguments: argparse.
         FREE_SEEN: (None, 0),
         EVERY_CHOICE: (schema, 0),
     }
-    rates: dict[str, list[float]] = {name: [] for name in kinds}
+    full: dict[str, list[float]] = {name: [] for name in kinds}
+    whole: dict[str, list[float]] = {name: [] for name in kinds}
     for number in range(arguments.rounds):
         for name, (constraint, logprobs) in kinds.items():
-            rates[name].append(await throughput(engine, arguments, constraint, logprobs, f"{name}-{number}"))
-    for name, values in rates.items():
-        print(f"{name}: {statistics.median(values):.1f} tokens/s of {[round(each, 1) for each in values]}")
+            steps.start()
+            rate = await throughput(engine, arguments, constraint, logprobs, f"{name}-{number}")
+            whole[name].append(rate)
+            full[name].append(steps.tokens_per_s)
+    for name in kinds:
+        rates = ", ".join(f"{rate:.0f}" for rate in full[name])
+        print(
+            f"{name}: {statistics.median(full[name]):.0f} tokens/s of {rates}; "
+            f"from request to last answer {statistics.median(whole[name]):.0f}"
+        )
     for name, without in ((CONSTRAINED, FREE), (EVERY_CHOICE, FREE_SEEN)):
-        share = 1 - statistics.median(rates[name]) / statistics.median(rates[without])
-        print(f"cost of {name}: {100 * share:.1f} % of throughput of {without}")
+        costs = [
+            1 - statistics.median(each[name]) / statistics.median(each[without]) for each in (full, whole)
+        ]
+        print(
+            f"cost of {name}: {100 * costs[0]:.1f} % of {without}; to the last answer {100 * costs[1]:.1f} %"
+        )
     plain = [await first_token(engine, None, f"plain-{i}") for i in range(15)]
     cached = [await first_token(engine, Constraint.json_schema(SCHEMA), f"cached-{i}") for i in range(15)]
     without_s = statistics.median(plain)
@@ -145,17 +183,13 @@ async def throughput(
         logprobs=logprobs,
     )
 
-    async def one_caller(index: int) -> int:
-        num_tokens = 0
-        for number in range(arguments.answers):
-            seed = index + number * arguments.sequences
-            request = InferenceRequest(f"{name}-{seed}", PROMPT, replace(sampling, seed=seed))
-            num_tokens += (await engine.infer(request)).usage.completion_tokens
-        return num_tokens
-
+    requests = [
+        InferenceRequest(f"{name}-{index}", PROMPT, replace(sampling, seed=index))
+        for index in range(arguments.sequences)
+    ]
     started = time.perf_counter()
-    num_tokens = sum(await asyncio.gather(*map(one_caller, range(arguments.sequences))))
-    return num_tokens / (time.perf_counter() - started)
+    results = await asyncio.gather(*map(engine.infer, requests))
+    return sum(each.usage.completion_tokens for each in results) / (time.perf_counter() - started)
 
 
 async def first_token(engine: ContinuousBatchEngine, constraint: Constraint | None, name: str) -> float:
