@@ -94,7 +94,7 @@ def main() -> None:
 
 
 class FullSteps:
-    """An Observer: tokens and time of the steps in which ``num_sequences`` decode, and nothing else is done."""
+    """An Observer: tokens and time of the steps in which ``num_sequences`` decode, without prompts."""
 
     def __init__(self, num_sequences: int) -> None:
         self._num_sequences = num_sequences

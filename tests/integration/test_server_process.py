@@ -171,6 +171,25 @@ def test_clients_that_leave_stop_their_requests_and_disturb_nobody(
     assert whole_chat(client, "neighbour", max_tokens=150) == alone
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_clients_that_write_no_more_but_read_are_answered(
+    running: ServerProcess, client: openai.OpenAI, is_streamed: bool
+) -> None:
+    """As ``nc -N`` and some scripts do; long enough to be asked whether they are still there."""
+    content = {**long_chat(is_streamed=is_streamed), "max_tokens": 300}
+    with raw_request(running, "/v1/chat/completions", content) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as reader:
+            answer = reader.read()
+
+    expected = whole_chat(client, "long", max_tokens=300)
+    _, _, body = answer.partition(b"HTTP/1.1 200 OK")[2].partition(b"\r\n\r\n")
+    if is_streamed:
+        assert body.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    else:
+        assert json.loads(body)["choices"][0]["message"]["content"] == expected
+
+
 def test_control_endpoints_answer_quickly_under_load(running: ServerProcess) -> None:
     leavers = [raw_request(running, "/v1/chat/completions", long_chat(is_streamed=True)) for _ in range(16)]
     big = raw_request(running, "/v1/completions", {"prompt": "x" * 3_000_000})

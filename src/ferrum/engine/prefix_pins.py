@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ferrum.cache.prefix_cache import PrefixCache
@@ -21,9 +22,10 @@ from ferrum.core.request import InferenceRequest, InferenceResult, Prompt, Token
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.engine.input_processor import InputProcessor
 from ferrum.engine.step_loop import StepLoop
-from ferrum.scheduling.pinned_prefixes import PinnedPrefix
+from ferrum.scheduling.pinned_prefixes import PinnedPrefix, PinnedPrefixes
 
 Answer = Callable[[InferenceRequest], InferenceResult]
+Infer = Callable[[InferenceRequest], Awaitable[InferenceResult]]
 # What was computed may be forgotten before it is pinned, when the cache is full and others are quick.
 _MOST_TRIES = 3
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, seed=0)
@@ -31,19 +33,25 @@ _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, seed=0)
 
 class PrefixPins:
     """Whole blocks of named prefixes that are never forgotten. Any thread may call it, and waits its turn;
-    a coroutine calls it through ``asyncio.to_thread``.
+    a coroutine calls ``pin_beside``, and the others through ``asyncio.to_thread``.
 
     Whoever asks with a prompt that begins alike (and the same salt) finds them, to the same bits as if they
     were computed again. Without a prefix cache everything raises InvalidConfig.
     """
 
     def __init__(
-        self, prefixes: PrefixCache | None, steps: StepLoop, inputs: InputProcessor, answer: Answer
+        self,
+        prefixes: PrefixCache | None,
+        steps: StepLoop,
+        inputs: InputProcessor,
+        answer: Answer,
+        infer: Infer,
     ) -> None:
         self._prefixes = prefixes
         self._steps = steps
         self._inputs = inputs
         self._answer = answer
+        self._infer = infer
         self._turn = threading.Lock()  # A prefix that is being saved may not be unpinned.
         self._is_closed = False
 
@@ -61,24 +69,21 @@ class PrefixPins:
         Raises InvalidRequest (a name that is taken, a prompt shorter than a block, and what a request may
         raise) and ResourceExhausted.
         """
-        size = self._required_cache().block_tokens
-        request = InferenceRequest(f"pin-{uuid.uuid4().hex}", prompt, _ONE_TOKEN, cache_salt)
-        prompt_ids = self._inputs.prepare(request).prompt_ids
-        if len(prompt_ids) < size:
-            raise InvalidRequest(f"has {len(prompt_ids)} tokens; at least {size} can be pinned", "prompt")
-        pin = PinnedPrefix(name, prompt_ids[: len(prompt_ids) // size * size], PrefixScope(salt=cache_salt))
-        with self._turn:
-            self._require_open()
-            self._steps.with_pins(lambda pins: pins.require_new(name))
-            for _ in range(_MOST_TRIES):
-                if self._pin_if_cached(pin):
-                    return pin
-                request = InferenceRequest(
-                    f"pin-{uuid.uuid4().hex}", TokenPrompt(prompt_ids), _ONE_TOKEN, cache_salt
-                )
-                self._answer(request)
-            num_blocks = len(pin.token_ids) // size
-            raise ResourceExhausted("KV blocks", num_blocks, 0, "pin it when fewer requests run")
+        pin, prompt_ids = self._read(name, prompt, cache_salt)
+        for _ in range(_MOST_TRIES):
+            if self._pin_if_cached(pin):
+                return pin
+            self._answer(_request(TokenPrompt(prompt_ids), cache_salt))
+        raise self._no_room_for(pin)
+
+    async def pin_beside(self, name: str, prompt: Prompt, cache_salt: str | None = None) -> PinnedPrefix:
+        """``pin`` for asyncio: cancelling the awaiting task ends what is computed for it within a step."""
+        pin, prompt_ids = await asyncio.to_thread(self._read, name, prompt, cache_salt)
+        for _ in range(_MOST_TRIES):
+            if await asyncio.to_thread(self._pin_if_cached, pin):
+                return pin
+            await self._infer(_request(TokenPrompt(prompt_ids), cache_salt))
+        raise self._no_room_for(pin)
 
     def unpin(self, name: str) -> None:
         """From now on it may be forgotten like all else. Raises UnknownPrefix."""
@@ -152,13 +157,30 @@ class PrefixPins:
         if self._is_closed:
             raise EngineClosed
 
+    def _read(
+        self, name: str, prompt: Prompt, cache_salt: str | None
+    ) -> tuple[PinnedPrefix, tuple[int, ...]]:
+        """What would be pinned, and all tokens of the prompt."""
+        size = self._required_cache().block_tokens
+        prompt_ids = self._inputs.prepare(_request(prompt, cache_salt)).prompt_ids
+        if len(prompt_ids) < size:
+            raise InvalidRequest(f"has {len(prompt_ids)} tokens; at least {size} can be pinned", "prompt")
+        whole = prompt_ids[: len(prompt_ids) // size * size]
+        return PinnedPrefix(name, whole, PrefixScope(salt=cache_salt)), prompt_ids
+
     def _pin_if_cached(self, pin: PinnedPrefix) -> bool:
-        return self._steps.with_pins(
-            lambda pins: (
-                pins.num_cached(pin.scope, pin.token_ids) == len(pin.token_ids)
-                and pins.pin(pin, self._inputs.capacity) == ()
-            )
-        )
+        def look(pins: PinnedPrefixes) -> bool:
+            pins.require_new(pin.name)
+            is_cached = pins.num_cached(pin.scope, pin.token_ids) == len(pin.token_ids)
+            return is_cached and pins.pin(pin, self._inputs.capacity) == ()
+
+        with self._turn:
+            self._require_open()
+            return self._steps.with_pins(look)
+
+    def _no_room_for(self, pin: PinnedPrefix) -> ResourceExhausted:
+        num_blocks = len(pin.token_ids) // self._required_cache().block_tokens
+        return ResourceExhausted("KV blocks", num_blocks, 0, "pin it when fewer requests run")
 
     def _require_ours(self, cache: PrefixCache, saved: SavedPrefixReader, path: Path) -> None:
         header, store = saved.header, cache.store
@@ -169,3 +191,7 @@ class PrefixPins:
         ours = (store.layout_id, cache.block_tokens, store.block_bytes)
         if (header.layout_id, header.block_tokens, header.block_bytes) != ours:
             raise UnusableSavedPrefix(str(path), "was saved by another version of Ferrum; save it again")
+
+
+def _request(prompt: Prompt, cache_salt: str | None) -> InferenceRequest:
+    return InferenceRequest(f"pin-{uuid.uuid4().hex}", prompt, _ONE_TOKEN, cache_salt)

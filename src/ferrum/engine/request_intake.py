@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import ExitStack, contextmanager
@@ -60,6 +61,16 @@ class RequestIntake:
     def request_capacity(self) -> int:
         """Most answers that can run and wait at once."""
         return self._config.max_running_requests + self._config.max_waiting_requests
+
+    def require_room(self) -> None:
+        """Refuses a request that nobody has read yet. Raises QueueFull, EngineClosed or EngineStalled."""
+        try:
+            self._steps.require_room()
+        except FerrumError as error:
+            request_id = f"unread-{uuid.uuid4().hex}"
+            self._observers.on(RequestSubmitted(request_id))
+            self._observers.on(RequestRejected(request_id, type(error).__name__))
+            raise
 
     def check(self, request: InferenceRequest) -> SequenceSpec:
         """What is to be computed for a request; encodes and compiles on this thread."""

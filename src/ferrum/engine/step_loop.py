@@ -12,6 +12,7 @@ from typing import TypeVar
 from ferrum.core.errors import EngineClosed, EngineStalled, FerrumError, InternalError
 from ferrum.core.events import Observers
 from ferrum.core.ledger import LifecycleLedger
+from ferrum.core.processor_loans import ProcessorLoans
 from ferrum.core.scheduler_snapshot import SchedulerSnapshot
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.active_requests import ActiveRequests
@@ -55,6 +56,7 @@ class StepLoop:
         clock: Callable[[], float],
         stall_after_s: float,
         speculation: Speculation | None = None,
+        loans: ProcessorLoans | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
@@ -80,6 +82,7 @@ class StepLoop:
             scheduler=scheduler,
             speculation=speculation,
             runner=StepRunner(executor, observers),
+            loans=loans or ProcessorLoans(),
             news=self._news,
             post_office=self._post_office,
             stall_watch=self._stall_watch,
@@ -117,15 +120,13 @@ class StepLoop:
 
         Raises EngineClosed, EngineStalled, DuplicateRequest or QueueFull.
         """
-        # Before the lock: a fork may have copied it locked, and the threads behind it are not in the copy.
-        if self.is_forked_copy:
-            raise EngineClosed(
-                "was copied by fork, without its threads; load the model in the new process, "
-                "or start that process by spawn"
-            )
-        with self._locked():
-            self._require_open()
+        with self._locked_and_open():
             self._slots.open(request_id)
+
+    def require_room(self) -> None:
+        """Raises what ``open`` would for any request now: EngineClosed, EngineStalled or QueueFull."""
+        with self._locked_and_open():
+            self._slots.require_room()
 
     def reject(self, request_id: str) -> None:
         """Gives the place back of a request that was opened and not submitted."""
@@ -236,6 +237,19 @@ class StepLoop:
             yield
         finally:
             self._work.release()
+
+    @contextmanager
+    def _locked_and_open(self) -> Iterator[None]:
+        """The lock of an engine that takes requests. Raises EngineClosed or EngineStalled."""
+        # Before the lock: a fork may have copied it locked, and the threads behind it are not in the copy.
+        if self.is_forked_copy:
+            raise EngineClosed(
+                "was copied by fork, without its threads; load the model in the new process, "
+                "or start that process by spawn"
+            )
+        with self._locked():
+            self._require_open()
+            yield
 
     def _give_up(self, seconds: float) -> None:
         """Tells every caller that the engine is stuck. Called by the watch; the thread may come back."""

@@ -45,10 +45,14 @@ class RequestSlots:
         """
         if request_id in self._leases:
             raise DuplicateRequest(request_id)
+        self.require_room()
+        self._leases[request_id] = Lease(self._ledger, request_id, REQUEST_SLOT)
+
+    def require_room(self) -> None:
+        """Raises QueueFull when every place is taken."""
         if len(self._leases) >= self._num_running + self._num_waiting:
             waiting = len(self._leases) - self._num_running
             raise QueueFull(waiting, self._num_waiting, self.retry_after_s)
-        self._leases[request_id] = Lease(self._ledger, request_id, REQUEST_SLOT)
 
     def admit(self, request_id: str) -> None:
         """The request passed every check and waits for its turn."""

@@ -13,6 +13,7 @@ from ferrum.server.health import health_routes
 from ferrum.server.metrics_route import metrics_routes
 from ferrum.server.models import models_routes
 from ferrum.server.pins import pins_routes
+from ferrum.server.queue_guard import QueueGuard
 from ferrum.server.server_context import ServerContext
 from ferrum.server.sessions import sessions_routes
 
@@ -29,6 +30,7 @@ def create_app(context: ServerContext) -> Starlette:
         *sessions_routes(context),
     ]
     app = Starlette(routes=routes)
+    app.add_middleware(QueueGuard, context=context, paths=("/v1/chat/completions", "/v1/completions"))
     app.add_exception_handler(HTTPException, answer_http_exception)
     if context.options.cors_origins:
         # Outermost, so that errors and preflights carry the headers too; never together with credentials.

@@ -11,6 +11,9 @@ from starlette.types import Receive
 
 Answer = TypeVar("Answer")
 
+# Key in a request's ASGI state: an asyncio.Event, set when the client writes no more. It may still read.
+HALF_CLOSED = "half_closed"
+
 
 async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has closed the connection. The request body must have been read before."""

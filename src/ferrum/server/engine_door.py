@@ -26,6 +26,10 @@ class EngineDoor(Protocol):
     within one step. Both raise InvalidRequest, QueueFull or EngineClosed for a request that is not taken.
     """
 
+    def require_room(self) -> None:
+        """Raises what ``infer`` would for any request at all: QueueFull, EngineClosed, EngineStalled."""
+        ...
+
     async def infer(self, request: InferenceRequest) -> InferenceResult: ...
 
     async def open_stream(self, request: InferenceRequest) -> ChunkStream:

@@ -45,6 +45,7 @@ from ferrum.server.wire_errors import (
     AdministrationOff,
     BodyTooLarge,
     BodyTooSlow,
+    EncodedBody,
     HeadTooLarge,
     MalformedHttp,
     SessionBusy,
@@ -75,6 +76,7 @@ UNAVAILABLE = "service_unavailable_error"
 KINDS: tuple[tuple[type[FerrumError], ErrorKind], ...] = (
     (BodyTooLarge, ErrorKind(413, INVALID, "request_too_large")),
     (BodyTooSlow, ErrorKind(408, INVALID, "request_too_slow")),
+    (EncodedBody, ErrorKind(415, INVALID, "unsupported_encoding")),
     (HeadTooLarge, ErrorKind(431, INVALID, "request_too_large")),
     (MalformedHttp, ErrorKind(400, INVALID)),
     (UnknownModel, ErrorKind(404, INVALID, "model_not_found")),
@@ -139,7 +141,10 @@ def error_response(error: BaseException, wire_names: Mapping[str, str] | None = 
         headers["X-Should-Retry"] = "false"
     if isinstance(error, WrongAdminKey):
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, EngineClosed | EngineStalled | BodyTooLarge | BodyTooSlow):
+    if isinstance(error, EncodedBody):
+        # RFC 9110 15.5.16: what would have been read.
+        headers["Accept-Encoding"] = "identity"
+    if isinstance(error, EngineClosed | EngineStalled | BodyTooLarge | BodyTooSlow | EncodedBody):
         headers["Connection"] = "close"
     status = error_kind(error).status
     return json_response(error_body(error, wire_names), status, headers)

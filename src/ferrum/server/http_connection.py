@@ -15,6 +15,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ferrum.core.errors import FerrumError
+from ferrum.server.disconnect import HALF_CLOSED
 from ferrum.server.error_responses import error_body, error_kind
 from ferrum.server.wire_errors import HeadTooLarge, MalformedHttp
 
@@ -24,6 +25,13 @@ MAX_HEAD_BYTES = 64 * 1024
 # A head is one packet, or a few. Longer than clients keep a connection they opened in advance.
 HEAD_S = 60.0
 
+# A client that writes no more may still read, or be gone: what is written to it tells, since one that is gone
+# resets the connection. The first two writes lie so far apart; the pauses double from then on.
+FIRST_PROBE_S = 0.1
+
+# Any number of these may come before an answer (RFC 9110 15.2), and clients skip them.
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
 _OF_UPGRADES = frozenset((b"upgrade", b"http2-settings"))
 
 
@@ -32,6 +40,10 @@ class HttpConnection(HttpToolsProtocol):
 
     An offer to change the protocol ("Upgrade: h2c" of Java's client and of curl --http2, or a WebSocket) is
     passed over, as RFC 9110 7.8 allows: the request is answered in HTTP/1.1, body and all.
+
+    A client that has closed its half of the connection behind a whole request is answered; one that has
+    closed all of it is found out by writing to it. HTTP/1.0 knows nothing that could be written before an
+    answer, so its clients count as gone.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -39,6 +51,7 @@ class HttpConnection(HttpToolsProtocol):
         self._bytes_without_progress = 0
         self._head_deadline: asyncio.TimerHandle | None = None
         self._offers_upgrade = False
+        self._half_closed = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclass of asyncio's.
@@ -60,8 +73,20 @@ class HttpConnection(HttpToolsProtocol):
             if self._bytes_without_progress > MAX_HEAD_BYTES:
                 self._refuse(HeadTooLarge(MAX_HEAD_BYTES))
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection is kept."""
+        if not self._is_owed_an_answer():
+            return False
+        # No other request can follow.
+        self.cycle.keep_alive = False
+        self._half_closed.set()
+        self._probe(FIRST_PROBE_S)
+        return True
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._half_closed = asyncio.Event()
+        self.scope["state"][HALF_CLOSED] = self._half_closed
         self._expect_head()
 
     def on_headers_complete(self) -> None:
@@ -114,6 +139,19 @@ class HttpConnection(HttpToolsProtocol):
     def _give_up(self) -> None:
         self._head_deadline = None
         self.transport.close()
+
+    def _is_owed_an_answer(self) -> bool:
+        """Whether the newest request is whole, and the only one that waits for its answer."""
+        cycle = self.cycle
+        if cycle is None or self.pipeline or self.scope["http_version"] != "1.1":
+            return False
+        return not cycle.more_body and not cycle.response_complete
+
+    def _probe(self, pause_s: float) -> None:
+        """Writes to a client that may be gone, until its answer begins; a reset loses the connection."""
+        if not (self.cycle.response_started or self.transport.is_closing()):
+            self.transport.write(_CONTINUE)
+            self.loop.call_later(pause_s, self._probe, 2 * pause_s)
 
     def _refuse(self, error: FerrumError) -> None:
         """Ends the connection; says why, unless an answer is on its way that this would spoil."""

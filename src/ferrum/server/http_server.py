@@ -52,6 +52,8 @@ class HttpServer:
             http=HttpConnection,
             ws="none",
             server_header=False,
+            # Nobody here asks who the client is.
+            proxy_headers=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=FLUSH_S + CLEAN_UP_S,

@@ -19,6 +19,7 @@ from ferrum.engine.saved_pins import SavedPins
 from ferrum.scheduling.pinned_prefixes import PinnedPrefix
 from ferrum.server.administration import Administration
 from ferrum.server.completion_prompts import completion_prompts
+from ferrum.server.disconnect import run_while_connected
 from ferrum.server.error_responses import answering_errors, json_response
 from ferrum.server.request_body import read_json_object
 from ferrum.server.server_context import ServerContext
@@ -67,22 +68,26 @@ class RestoreBody(BaseModel):
 
 
 class _Changes:
-    """Makes changes beside the event loop, one at a time; they go on when their caller leaves."""
+    """Makes changes beside the event loop, one at a time."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._num_waiting = 0
 
-    async def make(self, change: Callable[..., _Answer], *arguments: Any) -> _Answer:
+    async def make(self, change: Callable[..., Awaitable[_Answer]], *arguments: Any) -> _Answer:
         """Raises QueueFull, and what ``change`` does."""
         if self._num_waiting > _MOST_WAITING:
             raise QueueFull(self._num_waiting, _MOST_WAITING, _RETRY_AFTER_S, unit="changes of pins")
         self._num_waiting += 1
         try:
             async with self._turn:
-                return await asyncio.to_thread(change, *arguments)
+                return await change(*arguments)
         finally:
             self._num_waiting -= 1
+
+    async def make_in_thread(self, change: Callable[..., _Answer], *arguments: Any) -> _Answer:
+        """``make`` for what waits for locks and files. It goes on when its caller leaves."""
+        return await self.make(asyncio.to_thread, change, *arguments)
 
 
 def pins_routes(context: ServerContext) -> list[Route]:
@@ -122,22 +127,23 @@ def pins_routes(context: ServerContext) -> list[Route]:
         body = validated(PinBody, await read_json_object(request, context.options.max_body_bytes))
         require_prefix_name(body.name)
         prompt = body.to_prompt()
-        pin = await changes.make(administration.pins.pin, body.name, prompt, body.cache_salt)
+        pinning = changes.make(administration.pins.pin_beside, body.name, prompt, body.cache_salt)
+        pin = await run_while_connected(request.receive, pinning)
         return json_response(_pin_object(administration, pin), 201)
 
     async def delete_pin(request: Request, administration: Administration) -> Response:
         name = request.path_params["name"]
-        await changes.make(administration.pins.unpin, name)
+        await changes.make_in_thread(administration.pins.unpin, name)
         return json_response({"object": "pinned_prefix", "name": name, "deleted": True})
 
     async def save_pin(request: Request, administration: Administration) -> Response:
-        file = await changes.make(_saved(administration).save, request.path_params["name"])
+        file = await changes.make_in_thread(_saved(administration).save, request.path_params["name"])
         return json_response(_file_object(file), 201)
 
     async def restore_pin(request: Request, administration: Administration) -> Response:
         saved, name = _saved(administration), request.path_params["name"]
         body = validated(RestoreBody, await _optional_object(request, context.options.max_body_bytes))
-        pin = await changes.make(saved.restore, name, body.cache_salt)
+        pin = await changes.make_in_thread(saved.restore, name, body.cache_salt)
         return json_response(_pin_object(administration, pin), 201)
 
     async def list_saved(request: Request, administration: Administration) -> Response:
@@ -146,7 +152,7 @@ def pins_routes(context: ServerContext) -> list[Route]:
 
     async def delete_saved(request: Request, administration: Administration) -> Response:
         name = request.path_params["name"]
-        await changes.make(_saved(administration).remove, name)
+        await changes.make_in_thread(_saved(administration).remove, name)
         return json_response({"object": "saved_prefix", "name": name, "deleted": True})
 
     table: tuple[tuple[str, str, _Endpoint], ...] = (

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 
-from ferrum.server.wire_errors import BodyTooLarge, BodyTooSlow, MalformedBody
+from ferrum.server.wire_errors import BodyTooLarge, BodyTooSlow, EncodedBody, MalformedBody
 
 # How long the rest of a too large body is read and thrown away: a client that is still writing when its
 # connection closes sees a reset instead of the 413, and tries again.
@@ -20,7 +20,7 @@ IDLE_S = 60.0
 
 
 async def read_json_object(request: Request, limit_bytes: int) -> dict[str, Any]:
-    """The body as an object. Raises BodyTooLarge, BodyTooSlow, MalformedBody, or
+    """The body as an object. Raises BodyTooLarge, BodyTooSlow, EncodedBody, MalformedBody, or
     ClientDisconnect.
 
     JSON as RFC 8259 has it: NaN, a byte order mark and lone surrogates are refused; orjson bounds nesting
@@ -36,8 +36,16 @@ async def read_json_object(request: Request, limit_bytes: int) -> dict[str, Any]
     return value
 
 
+async def discard_body(request: Request) -> bool:
+    """Reads the body without keeping it. False: it did not end in time. Raises ClientDisconnect."""
+    return await _discard(request.stream())
+
+
 async def _read(request: Request, limit_bytes: int) -> bytes:
     chunks = request.stream()
+    if (encoding := _encoding(request)) is not None:
+        await _discard(chunks)
+        raise EncodedBody(encoding)
     if _declared_length(request) > limit_bytes:
         await _discard(chunks)
         raise BodyTooLarge(limit_bytes)
@@ -60,18 +68,25 @@ async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
         raise BodyTooSlow(IDLE_S) from None
 
 
+def _encoding(request: Request) -> str | None:
+    """None for a body that is as it is (RFC 9110 8.4)."""
+    encoding = ", ".join(request.headers.getlist("content-encoding")).strip(" ,")
+    return None if encoding.lower() in ("", "identity") else encoding
+
+
 def _declared_length(request: Request) -> int:
     text = request.headers.get("content-length", "0")
     return int(text) if text.isdecimal() else 0
 
 
-async def _discard(chunks: AsyncIterator[bytes]) -> None:
+async def _discard(chunks: AsyncIterator[bytes]) -> bool:
     try:
         async with asyncio.timeout(DISCARD_S):
             async for _ in chunks:
                 pass
     except TimeoutError:
-        pass
+        return False
+    return True
 
 
 def _json_name(value: object) -> str:

@@ -12,12 +12,15 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ferrum.server.disconnect import cancel_and_wait, wait_for_disconnect
+from ferrum.server.disconnect import HALF_CLOSED, cancel_and_wait, wait_for_disconnect
 from ferrum.server.engine_door import ChunkStream
 from ferrum.server.error_responses import error_body, record_failure
 
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
+
+# From one ping to the next when the client writes no more; the pauses double up to the usual one.
+FIRST_DOUBT_S = 0.1
 
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -60,7 +63,8 @@ class EventStreamResponse(Response):
         self._ping_interval_s = ping_interval_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.create_task(self._send_all(send))
+        half_closed = scope.get("state", {}).get(HALF_CLOSED, asyncio.Event())
+        sending = asyncio.create_task(self._send_all(send, half_closed))
         watching = asyncio.create_task(wait_for_disconnect(receive))
         try:
             await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -69,11 +73,11 @@ class EventStreamResponse(Response):
             await self._events.aclose()
             await close_streams(self._streams)
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, send: Send, half_closed: asyncio.Event) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await _send_part(send, self._opening)
         try:
-            await self._send_first_with_pings(send)
+            await self._send_first_with_pings(send, half_closed)
             async for event in self._events:
                 await _send_part(send, event)
         except Exception as error:
@@ -81,14 +85,24 @@ class EventStreamResponse(Response):
             await _send_part(send, data_event(error_body(error)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_first_with_pings(self, send: Send) -> None:
+    async def _send_first_with_pings(self, send: Send, half_closed: asyncio.Event) -> None:
         first = asyncio.ensure_future(anext(self._events, b""))
+        doubt = asyncio.create_task(half_closed.wait())
+        pause_s = self._ping_interval_s
         try:
-            while not (await asyncio.wait({first}, timeout=self._ping_interval_s))[0]:
+            while not first.done():
+                was_sure = not doubt.done()
+                watched = {first, doubt} if was_sure else {first}
+                await asyncio.wait(watched, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                if first.done():
+                    break
+                if doubt.done():
+                    # A client that is gone resets the connection at the second ping.
+                    pause_s = FIRST_DOUBT_S if was_sure else min(2 * pause_s, self._ping_interval_s)
                 await _send_part(send, PING)
             await _send_part(send, first.result())
         finally:
-            await cancel_and_wait(first)
+            await cancel_and_wait(first, doubt)
 
 
 async def _send_part(send: Send, body: bytes) -> None:

@@ -19,6 +19,17 @@ class BodyTooLarge(FerrumError):
         self.limit_bytes = limit_bytes
 
 
+class EncodedBody(FerrumError):
+    """The request body is compressed, or encoded otherwise, as ``encoding`` says."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(
+            f"the request body has the Content-Encoding {encoding!r:.80}, which this server does not read; "
+            "send it as plain JSON, without that header"
+        )
+        self.encoding = encoding
+
+
 class AdministrationOff(FerrumError):
     """This server was not started with what the request needs; the text says with what."""
 

@@ -173,6 +173,27 @@ async def test_an_active_id_is_refused_and_free_again_afterwards() -> None:
         assert (await first).text == (await workshop.engine.infer(ask("a"))).text
 
 
+async def test_a_full_queue_refuses_and_counts_what_nobody_has_read_yet() -> None:
+    workshop, gate = _gated(scheduler=SchedulerConfig(max_running_requests=1, max_waiting_requests=1))
+    async with running(workshop):
+        accepted = []
+        for number in range(2):
+            workshop.engine.require_room()
+            accepted.append(asyncio.create_task(workshop.engine.infer(ask(str(number)))))
+            await eventually(lambda: len(workshop.recorder.of(RequestQueued)) == len(accepted))
+        for _ in range(3):
+            with pytest.raises(QueueFull) as caught:
+                workshop.engine.require_room()
+        assert (caught.value.waiting, caught.value.limit) == (1, 1)
+        gate.let_through(200)
+        await asyncio.gather(*accepted)
+        workshop.engine.require_room()
+    assert [event.error for event in workshop.recorder.of(RequestRejected)] == ["QueueFull"] * 3
+    with pytest.raises(EngineClosed):
+        workshop.engine.require_room()
+    workshop.assert_nothing_is_held()
+
+
 async def test_a_full_queue_refuses_at_once_and_takes_requests_again_later() -> None:
     workshop, gate = _gated(scheduler=SchedulerConfig(max_running_requests=2, max_waiting_requests=3))
     async with running(workshop):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +31,15 @@ class Team:
     def run_step(self) -> None:
         logits_of(self.runtime, [7, 8, 9], 3, [0])
 
+    def steps_until(self, is_so: Callable[[], bool], seconds: float = 3.0) -> bool:
+        """Whether it became so after one of the steps of so many seconds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.run_step()
+            if is_so():
+                return True
+        return False
+
 
 def _start_team(folder: Path, num_threads: int) -> Team:
     checkpoint, plan = open_tiny(write_tiny_llama(folder / "tiny.gguf"))
@@ -46,10 +58,10 @@ def own_affinity() -> Iterator[None]:
 @needs_two_processors
 def test_the_others_may_go_anywhere_but_where_the_caller_runs(tmp_path: Path) -> None:
     team = _start_team(tmp_path, 2)
-    team.run_step()
     (other,) = team.others
+    # Not at once where something else takes a processor meanwhile.
+    assert team.steps_until(lambda: len(os.sched_getaffinity(other)) == len(ALLOWED) - 1)
     assert os.sched_getaffinity(other) < ALLOWED
-    assert len(os.sched_getaffinity(other)) == len(ALLOWED) - 1
     assert os.sched_getaffinity(0) == ALLOWED, "the caller's thread is the caller's"
 
 
@@ -59,16 +71,41 @@ def test_members_that_came_to_share_a_processor_are_separated_within_the_step(
 ) -> None:
     team = _start_team(tmp_path, 2)
     (other,) = team.others
-    team.run_step()
-    (taken,) = ALLOWED - os.sched_getaffinity(other)
-    # As if the system had moved both there; what the team knows of the processors it may use is older.
-    os.sched_setaffinity(threading.get_native_id(), {taken})
-    os.sched_setaffinity(other, {taken})
-    for _ in range(50):
-        team.run_step()
-        if taken not in os.sched_getaffinity(other):
+    for _ in range(10):  # Again where something else has just moved one of them.
+        os.sched_setaffinity(threading.get_native_id(), ALLOWED)
+        assert team.steps_until(lambda: len(os.sched_getaffinity(other)) == len(ALLOWED) - 1)
+        for _ in range(20):
+            team.run_step()
+        (taken,) = ALLOWED - os.sched_getaffinity(other) or {min(ALLOWED)}
+        # As if the system had moved both there; what the team knows of the processors it may use is older.
+        os.sched_setaffinity(threading.get_native_id(), {taken})
+        os.sched_setaffinity(other, {taken})
+        if team.steps_until(lambda place=taken: place not in os.sched_getaffinity(other), seconds=0.3):
             return
     pytest.fail("they still share a processor")
+
+
+@pytest.fixture
+def busy_process() -> Iterator[int]:
+    """The id of a process that computes without end."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        yield process.pid
+        process.kill()
+
+
+@needs_two_processors
+def test_a_member_whose_processor_another_process_takes_may_come_to_that_of_who_waits_for_it(
+    tmp_path: Path, own_affinity: None, busy_process: int
+) -> None:
+    two = set(sorted(ALLOWED)[:2])
+    os.sched_setaffinity(threading.get_native_id(), two)
+    team = _start_team(tmp_path, 2)
+    (other,) = team.others
+    assert team.steps_until(lambda: len(os.sched_getaffinity(other)) == 1)
+    os.sched_setaffinity(busy_process, os.sched_getaffinity(other))
+    assert team.steps_until(lambda: os.sched_getaffinity(other) == two), "nobody let it go anywhere else"
+    assert team.steps_until(lambda: len(os.sched_getaffinity(other)) == 1), "they share for ever"
+    assert os.sched_getaffinity(0) == two, "the caller's thread is the caller's, moved or not"
 
 
 def test_a_caller_bound_to_one_processor_leaves_the_others_alone(tmp_path: Path, own_affinity: None) -> None:

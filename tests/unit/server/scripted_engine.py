@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from ferrum.chat.template import ChatTemplate
 from ferrum.core.cache_use import CacheEnd, CacheExplanation
+from ferrum.core.errors import QueueFull
 from ferrum.core.request import (
     ChatPrompt,
     FinishReason,
@@ -29,6 +30,7 @@ class ScriptedEngine:
     def __init__(self, pieces: tuple[str, ...] = ("Hel", "lo"), *, hold: bool = False) -> None:
         self.pieces = pieces
         self.refusal: Exception | None = None
+        self.is_full = False
         self.failure: Exception | None = None
         self.finish_reason = FinishReason.EOS
         self.released = asyncio.Event()
@@ -42,6 +44,10 @@ class ScriptedEngine:
         self.request_capacity = 8
         self.registry = CollectorRegistry()
         Counter("ferrum_engine_requests", "Requests taken.", registry=self.registry)
+
+    def require_room(self) -> None:
+        if self.is_full:
+            raise QueueFull(8, 8, 2.5)
 
     async def infer(self, request: InferenceRequest) -> InferenceResult:
         async for chunk in await self.open_stream(request):

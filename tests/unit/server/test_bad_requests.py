@@ -1,7 +1,9 @@
 """The table of bad requests: each gets its status and param, and the next request its usual answer."""
 
+import gzip
 from typing import Any
 
+import orjson
 import pytest
 from asgi_client import get, post, start
 from starlette.applications import Starlette
@@ -238,6 +240,28 @@ async def test_body_over_the_declared_length_limit_is_413_and_read_to_its_end(ap
     assert answer.status == 413
     assert answer.headers["connection"] == "close"
     assert call.num_body_parts_read == 1
+
+
+@pytest.mark.parametrize("path", [CHAT, PLAIN])
+@pytest.mark.parametrize("encoding", ["gzip", "GZip", "br", "zstd", "deflate", "identity, gzip", "aes128gcm"])
+async def test_an_encoded_body_is_415_by_name_and_read_to_its_end(
+    app: Starlette, path: str, encoding: str
+) -> None:
+    call = start(app, path, gzip.compress(orjson.dumps(chat())), {"Content-Encoding": encoding})
+    answer = await call.finished()
+
+    assert answer.status == 415
+    assert answer.json["error"]["code"] == "unsupported_encoding"
+    assert encoding in answer.json["error"]["message"]
+    assert (answer.headers["accept-encoding"], answer.headers["connection"]) == ("identity", "close")
+    assert call.num_body_parts_read == 1
+
+
+@pytest.mark.parametrize("encoding", ["", "identity", " Identity ", "identity,"])
+async def test_a_body_that_says_it_is_not_encoded_is_read(app: Starlette, encoding: str) -> None:
+    answer = await start(app, CHAT, chat(), {"Content-Encoding": encoding}).finished()
+
+    assert answer.status == 200
 
 
 async def test_client_that_leaves_while_sending_its_body_harms_nobody(app: Starlette) -> None:

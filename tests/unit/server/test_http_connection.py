@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import uvicorn
@@ -13,7 +14,9 @@ from starlette.applications import Starlette
 from uvicorn.server import ServerState
 
 from ferrum.server import http_connection, request_body
+from ferrum.server.app import create_app
 from ferrum.server.http_connection import MAX_HEAD_BYTES, HttpConnection
+from ferrum.server.server_context import ServerContext
 
 CHAT = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
 STREAM = json.dumps({"messages": [{"role": "user", "content": "hi"}], "stream": True}).encode()
@@ -224,4 +227,115 @@ async def test_a_connection_that_rests_between_two_requests_is_kept(
         assert (await read_answer(reader))[0] == 200
         await asyncio.sleep(0.1)
 
+    writer.close()
+
+
+async def skip_interim(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """How many interim answers came, and the head of the final one."""
+    num_interim = 0
+    while True:
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        if not head.startswith(b"HTTP/1.1 100"):
+            return num_interim, head
+        num_interim += 1
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.25])
+async def test_a_client_that_writes_no_more_but_reads_gets_its_whole_answer(
+    listener: Listener, engine: ScriptedEngine, wait_s: float
+) -> None:
+    engine.released.clear()
+    reader, writer = await listener.connect()
+    writer.write(post(CHAT))
+    writer.write_eof()
+    await asyncio.sleep(wait_s)
+    engine.released.set()
+
+    num_interim, head = await skip_interim(reader)
+
+    assert num_interim >= (2 if wait_s else 0)
+    assert head.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" in head.lower()
+    body = await asyncio.wait_for(reader.read(), 5)
+    assert json.loads(body)["choices"][0]["message"]["content"] == "Hello"
+    writer.close()
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.25])
+async def test_a_client_that_writes_no_more_but_reads_gets_its_whole_stream(
+    listener: Listener, engine: ScriptedEngine, wait_s: float
+) -> None:
+    engine.released.clear()
+    reader, writer = await listener.connect()
+    writer.write(post(STREAM))
+    writer.write_eof()
+    await asyncio.sleep(wait_s)
+    engine.released.set()
+
+    answer = await asyncio.wait_for(reader.read(), 5)
+
+    assert answer.count(b": ping") >= (2 if wait_s else 0)
+    assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert engine.num_cancelled == 0
+    writer.close()
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("body", [CHAT, STREAM], ids=["whole", "stream"])
+async def test_a_client_that_is_gone_is_found_out_before_its_answer(
+    listener: Listener, engine: ScriptedEngine, version: bytes, body: bytes
+) -> None:
+    engine.released.clear()
+    _, writer = await listener.connect()
+    writer.write(post(body).replace(b"HTTP/1.1", b"HTTP/" + version, 1))
+    while not engine.num_running:
+        await asyncio.sleep(0.001)
+
+    writer.close()
+
+    async with asyncio.timeout(1):
+        while not engine.num_cancelled:
+            await asyncio.sleep(0.001)
+    assert engine.num_running == 0
+
+
+async def test_a_stream_whose_client_is_gone_ends_long_before_its_next_ping(
+    context: ServerContext, engine: ScriptedEngine
+) -> None:
+    engine.released.clear()
+    listening = Listener(create_app(replace(context, options=replace(context.options, ping_interval_s=60.0))))
+    await listening.open()
+    reader, writer = await listening.connect()
+    writer.write(post(STREAM))
+    await asyncio.wait_for(reader.readuntil(b"assistant"), 5)
+
+    writer.close()
+
+    async with asyncio.timeout(1):
+        while not engine.num_cancelled:
+            await asyncio.sleep(0.001)
+    await listening.close()
+
+
+async def test_a_request_that_ends_in_its_middle_counts_as_given_up(
+    listener: Listener, engine: ScriptedEngine
+) -> None:
+    reader, writer = await listener.connect()
+    writer.write(post(CHAT)[:-1])
+    writer.write_eof()
+
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert not engine.requests
+    writer.close()
+
+
+async def test_half_a_close_in_http_1_0_counts_as_gone(listener: Listener, engine: ScriptedEngine) -> None:
+    """Nothing may be written to it before its answer, so one that is gone could not be told apart."""
+    engine.released.clear()
+    reader, writer = await listener.connect()
+    writer.write(post(CHAT).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+    writer.write_eof()
+
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert engine.num_running == 0
     writer.close()
