@@ -9,7 +9,7 @@ from ferrum import _native
 
 
 def test_no_signature_names_a_type_that_python_cannot_have() -> None:
-    """A source of bindings that lacks a converter compiles, and each call of what it binds raises TypeError."""
+    """Bindings compile without a converter that they need, and each call raises TypeError then."""
     docs = dict(signatures(_native, "_native"))
     assert "_native.measure.ReadBuffer.measure" in docs
     assert [name for name, doc in docs.items() if "std::" in doc] == []
