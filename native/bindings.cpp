@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "arrays.h"
+#include "attention_cut.h"
 #include "kernels/kernel_table.h"
 #include "measure/arithmetic_rate.h"
 #include "measure/read_bandwidth.h"
@@ -455,6 +456,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("scratch_bytes", &Runtime::scratch_bytes)
       .def_prop_ro("kernel_set", &Runtime::kernel_set);
 
+  bind_attention_cut(m);
   m.def(
       "packed_bytes",
       [](int type, int rows, int columns) {
