@@ -1,4 +1,4 @@
-"""Types of the native module; see native/bindings.cpp."""
+"""Types of the native module; see native/bindings/."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -119,6 +119,15 @@ class Runtime:
     @property
     def kernel_set(self) -> str: ...
 
+def cut_attention(
+    positions: Int32Array,
+    sequence_starts: Int32Array,
+    num_kv_heads: int,
+    queries_per_row: int,
+    window: int,
+    num_threads: int,
+    context_length: int,
+) -> list[tuple[int, int, int, int, int]]: ...
 def skip_strings(data: ByteArray, position: int, count: int) -> tuple[int, int]: ...
 def read_strings(data: bytes, count: int) -> tuple[str, ...]: ...
 def packed_bytes(type: int, rows: int, columns: int) -> int: ...

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "../runtime/step.h"
 #include "arrays.h"
-#include "runtime/step.h"
 
 namespace ferrum {
 

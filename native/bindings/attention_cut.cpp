@@ -1,13 +1,13 @@
-#include "attention_cut.h"
-
+// How attention is cut into tasks: nothing in a step's result shows it, so only a look at it can.
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <tuple>
 #include <vector>
 
+#include "../runtime/attention_tiles.h"
 #include "arrays.h"
-#include "runtime/attention_tiles.h"
+#include "bind.h"
 
 using namespace nanobind::literals;
 
@@ -41,9 +41,10 @@ std::vector<CutTask> cut_attention(Array<int32_t> positions, Array<int32_t> sequ
 
 }  // namespace
 
-void bind_attention_cut(nb::module_& module) {
-  module.def("cut_attention", &cut_attention, "positions"_a, "sequence_starts"_a, "num_kv_heads"_a, "queries_per_row"_a,
-             "window"_a, "num_threads"_a, "context_length"_a);
+void bind_attention_cut(nb::module_& m) {
+  m.def("cut_attention", &cut_attention, "positions"_a, "sequence_starts"_a, "num_kv_heads"_a, "queries_per_row"_a,
+        "window"_a, "num_threads"_a, "context_length"_a,
+        "(first row, end row, KV head, first piece, end piece) of each task.");
 }
 
 }  // namespace ferrum
