@@ -91,10 +91,13 @@ class StepPlan:
     """What one step computes; never empty, each request at most once.
 
     ``num_prefill_tokens``: those of prompts, and of answers that are computed anew after a preemption.
+    ``num_lent_processors``: so many compute threads fewer run it, since others work on their processors; at
+    least one runs it all the same, and no result depends on it.
     """
 
     parts: tuple[SequencePart, ...]
     num_prefill_tokens: int = 0
+    num_lent_processors: int = 0
 
     @property
     def num_tokens(self) -> int:

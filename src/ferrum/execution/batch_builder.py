@@ -6,6 +6,7 @@ It runs between two steps, while the compute threads wait: numpy is called as se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 
 import numpy as np
@@ -33,7 +34,12 @@ class BatchBuilder:
 
     def build(self, plan: StepPlan) -> StepBatch:
         """The plan's parts in order, rows of one part together."""
-        parts = plan.parts
+        batch = self._batch_of(plan.parts)
+        if plan.num_lent_processors:
+            return replace(batch, num_lent_processors=plan.num_lent_processors)
+        return batch
+
+    def _batch_of(self, parts: Sequence[SequencePart]) -> StepBatch:
         block_tables = self._tables.rows_of(parts)
         if all(map(_is_plain_decode, parts)):
             if self._decodes.num_rows != len(parts):

@@ -60,6 +60,13 @@ class StepPace:
         seconds = self._decode_rates().predict(self._work_of(parts))
         return seconds * self._slowness(_num_rows(parts))
 
+    def predict(self, parts: Sequence[SequencePart]) -> float:
+        """Seconds of a step of ``parts``."""
+        decodes = [part for part in parts if part.is_decode]
+        chunks = [part for part in parts if not part.is_decode]
+        base_s = self.predict_decodes(decodes) if decodes else self.base_s
+        return base_s + sum(self.predict_chunk(part.start_position, len(part.token_ids)) for part in chunks)
+
     def predict_rows(self, starts: Sequence[int]) -> float:
         """Seconds of a step that decodes the tokens at these positions, each of another sequence."""
         return self._decode_rates().predict(self._work.of_rows(starts, num_outputs=len(starts)))

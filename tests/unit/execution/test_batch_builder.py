@@ -151,3 +151,10 @@ def test_a_decode_whose_table_outgrew_all_before_reads_its_own_blocks() -> None:
         batch = builder.build(StepPlan((SequencePart("a", (1,), 0, table, (INSTRUCTION,)),)))
         [row] = batch.block_tables.tolist()
         assert row == [*table, *(0 for _ in row[len(table) :])]
+
+
+def test_lent_processors_are_those_of_the_plan_and_of_no_later_step() -> None:
+    builder = BatchBuilder()
+    part = SequencePart("a", (1,), 0, (4,), (INSTRUCTION,))
+    lent = [builder.build(StepPlan((part,), num_lent_processors=n)).num_lent_processors for n in (0, 1, 0)]
+    assert lent == [0, 1, 0]

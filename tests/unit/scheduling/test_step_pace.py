@@ -45,6 +45,14 @@ def test_it_learns_any_machine(slowness: float) -> None:
         assert pace.predict_chunk(start, 48) == pytest.approx(added, rel=0.25)
 
 
+def test_whole_steps_are_the_sum_of_their_parts() -> None:
+    machine = SimulatedMachine()
+    pace = taught(machine)
+    decodes = [decode(200) for _ in range(8)]
+    for parts in (decodes, [chunk(64, 64)], [*decodes, chunk(400, 40), chunk(1000, 24)]):
+        assert pace.predict(parts) == pytest.approx(machine.seconds(parts), rel=0.25)
+
+
 def test_steps_that_were_interrupted_mislead_it_little() -> None:
     draw = random.Random(1)
     pace = taught(SimulatedMachine(noise=lambda: 25.0 if draw.random() < 0.05 else draw.uniform(0.95, 1.05)))
