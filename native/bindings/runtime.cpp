@@ -29,7 +29,12 @@ class Runtime {
         interpreter_(&kernels_, num_threads, {max_tokens, max_outputs, num_blocks, context_length}) {}
 
   void reserve_weights(size_t bytes) { interpreter_.reserve_weights(bytes); }
-  int add_weight(int type, int rows, int columns) { return interpreter_.add_weight(WeightType(type), rows, columns); }
+  int add_weights(const std::vector<std::tuple<int, int, int>>& shapes) {
+    std::vector<WeightShape> all;
+    for (const auto& [type, rows, columns] : shapes) all.push_back({WeightType(type), rows, columns});
+    require(!all.empty(), "no weights to add");
+    return interpreter_.add_weights(all);
+  }
   void pack_weights(const std::vector<std::tuple<int, int, Array<uint8_t>>>& sources) {
     const std::vector<WeightView>& weights = interpreter_.memory().weights;
     std::vector<WeightRows> parts;
@@ -81,7 +86,8 @@ class Runtime {
 
   bool run(Array<int32_t> token_ids, Array<int32_t> positions, Array<int32_t> sequence_starts,
            Matrix<int32_t> block_tables, Array<int32_t> output_rows, nb::object sampling, MutableArray<int32_t> tokens,
-           MutableArray<double> mirostat_mu, nb::object digests, nb::object wanted, nb::object found) {
+           MutableArray<double> mirostat_mu, nb::object digests, nb::object wanted, nb::object found,
+           int num_lent_threads) {
     const Limits& limits = interpreter_.limits();
     Step step;
     step.num_tokens = int(token_ids.size());
@@ -98,6 +104,7 @@ class Runtime {
     step.block_tables = block_tables.data();
     step.block_table_stride = int(block_tables.shape(1));
     step.output_rows = output_rows.data();
+    step.num_lent_threads = num_lent_threads;
     check_rows(step, limits, vocabulary_);
 
     std::optional<SamplingArguments> arguments;
@@ -143,6 +150,7 @@ class Runtime {
     require(content.size() == block_bytes(), "content is not as large as a block");
     write_kv_block(interpreter_.memory(), block, content.data());
   }
+  std::vector<int> thread_places() const { return interpreter_.thread_places(); }
   void abort() { interpreter_.abort(); }
   void start_timing() { interpreter_.start_timing(); }
   void stop_timing() { interpreter_.stop_timing(); }
@@ -171,7 +179,8 @@ void bind_runtime(nb::module_& m) {
       .def(nb::init<const std::string&, int, int, int, int, int>(), "kernel_set"_a, "num_threads"_a, "max_tokens"_a,
            "max_outputs"_a, "num_blocks"_a, "context_length"_a)
       .def("reserve_weights", &Runtime::reserve_weights, "bytes"_a)
-      .def("add_weight", &Runtime::add_weight, "type"_a, "rows"_a, "columns"_a)
+      .def("add_weights", &Runtime::add_weights, "shapes"_a,
+           "Places of weights (type, rows, columns) whose tiles lie by turns, in one run of ids; returns the first.")
       .def("pack_weights", &Runtime::pack_weights, "sources"_a,
            "Fills weights that were added: (id, first row, rows as the file stores them), in any order.")
       .def("add_vector", &Runtime::add_vector, "values"_a)
@@ -187,11 +196,12 @@ void bind_runtime(nb::module_& m) {
       .def("finish", &Runtime::finish, "logits"_a, "vocabulary"_a)
       .def("run", &Runtime::run, "token_ids"_a, "positions"_a, "sequence_starts"_a, "block_tables"_a, "output_rows"_a,
            "sampling"_a.none(), "tokens"_a, "mirostat_mu"_a, "digests"_a.none(), "wanted"_a.none() = nb::none(),
-           "found"_a.none() = nb::none())
+           "found"_a.none() = nb::none(), "num_lent_threads"_a = 0)
       .def("copy_logits", &Runtime::copy_logits, "out"_a)
       .def("copy_block", &Runtime::copy_block, "source"_a, "target"_a)
       .def("read_block", &Runtime::read_block, "block"_a, "out"_a)
       .def("write_block", &Runtime::write_block, "block"_a, "content"_a)
+      .def("thread_places", &Runtime::thread_places)
       .def("abort", &Runtime::abort)
       .def("start_timing", &Runtime::start_timing)
       .def("stop_timing", &Runtime::stop_timing)

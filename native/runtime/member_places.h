@@ -44,7 +44,10 @@ class MemberPlaces {
 #endif
   }
 
-  // By a member that is going to sleep within a run; ``note`` when it is back.
+  // The processor where the member last ran, negative while it sleeps or is moved. By any thread.
+  int place_of(int member) const { return places_[size_t(member)].processor.load(std::memory_order_relaxed); }
+
+  // By a member that is going to sleep within a run, or through runs; ``note`` when it is back.
   void leave(int member) { set_place(member, kAsleep); }
 
   // By a member that waits for ``awaited``, now and then; ``watch`` is of this wait. Members on one processor are moved
@@ -57,7 +60,6 @@ class MemberPlaces {
   struct alignas(64) Place {
     std::atomic<int> processor{kAsleep};
   };
-  int place_of(int member) const { return places_[size_t(member)].processor.load(std::memory_order_relaxed); }
   void set_place(int member, int place) { places_[size_t(member)].processor.store(place, std::memory_order_relaxed); }
   bool have_moved() const;
   void keep_apart();

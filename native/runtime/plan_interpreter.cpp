@@ -14,9 +14,10 @@ PlanInterpreter::PlanInterpreter(const KernelTable* kernels, int num_threads, co
   operations_.push_back(std::make_unique<FillRopeTables>());
 }
 
-int PlanInterpreter::add_weight(WeightType type, int rows, int columns) {
-  memory_.weights.push_back(weights_.add(type, rows, columns));
-  return int(memory_.weights.size()) - 1;
+int PlanInterpreter::add_weights(const std::vector<WeightShape>& shapes) {
+  const std::vector<WeightView> views = weights_.add(shapes);
+  memory_.weights.insert(memory_.weights.end(), views.begin(), views.end());
+  return int(memory_.weights.size() - views.size());
 }
 
 int PlanInterpreter::add_vector(const float* values, int count) {
@@ -101,7 +102,7 @@ size_t PlanInterpreter::scratch_bytes() const {
 }
 
 bool PlanInterpreter::run(Step step) {
-  step.num_threads = team_.size();
+  step.num_threads = std::max(1, team_.size() - step.num_lent_threads);
   step.row_sequences = row_sequences_.data();
   for (int sequence = 0; sequence < step.num_sequences; ++sequence)
     std::fill(row_sequences_.begin() + step.sequence_starts[sequence],
@@ -109,10 +110,11 @@ bool PlanInterpreter::run(Step step) {
   abort_.store(false, std::memory_order_relaxed);
   const bool timed = !operation_seconds_.empty();
   bool finished = true;
-  team_.run([&](int member) {
+  team_.run(step.num_threads, [&](int member) {
     // The others wake up meanwhile.
     if (member == 0)
-      for (size_t i = 0; i < operations_.size(); ++i) tasks_[i].set_count(operations_[i]->prepare(memory_, step));
+      for (size_t i = 0; i < operations_.size(); ++i)
+        tasks_[i].set_count(operations_[i]->prepare(memory_, step), step.num_threads);
     team_.barrier(member, false);
     const bool ok = timed ? run_operations<true>(step, member) : run_operations<false>(step, member);
     if (member == 0) finished = ok;

@@ -28,7 +28,8 @@ class PlanInterpreter {
 
   // Building. Ids count from 0 in order of adding.
   void reserve_weights(size_t bytes) { weights_.reserve(bytes); }
-  int add_weight(WeightType type, int rows, int columns);
+  // Weights whose tiles lie by turns, see WeightStore; returns the first one's id.
+  int add_weights(const std::vector<WeightShape>& shapes);
   void pack_weights(const std::vector<WeightRows>& parts) { weights_.pack(parts, team_); }
   int add_vector(const float* values, int count);
   // Replicated: every member has a copy for steps of few rows.
@@ -54,6 +55,7 @@ class PlanInterpreter {
   const Memory& memory() const { return memory_; }
   const Limits& limits() const { return limits_; }
   int num_threads() const { return team_.size(); }
+  std::vector<int> thread_places() const { return team_.places(); }
   size_t weight_bytes() const { return weights_.bytes(); }
   size_t kv_bytes() const { return memory_.kv.bytes(); }
   // Of buffers, tables and attention; complete when the plan is finished.

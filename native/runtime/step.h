@@ -118,7 +118,8 @@ struct Step {
   int num_tokens = 0;
   int num_sequences = 0;
   int num_outputs = 0;
-  int num_threads = 1;
+  int num_lent_threads = 0;  // of the team's, whose processors have other work
+  int num_threads = 1;       // the others, derived by the interpreter
   const int32_t* token_ids = nullptr;
   const int32_t* positions = nullptr;
   const int32_t* sequence_starts = nullptr;

@@ -16,11 +16,12 @@ namespace ferrum {
 
 class TaskRanges {
  public:
-  explicit TaskRanges(int num_members) : num_members_(num_members), ranges_(new Range[size_t(num_members)]) {}
+  explicit TaskRanges(int num_members) : num_running_(num_members), ranges_(new Range[size_t(num_members)]) {}
 
-  // By one thread, before anybody claims.
-  void set_count(int num_tasks) {
+  // By one thread, before anybody claims; the first ``num_running`` members will.
+  void set_count(int num_tasks, int num_running) {
     if (num_tasks_ != num_tasks) num_tasks_ = num_tasks;
+    if (num_running_ != num_running) num_running_ = num_running;
   }
 
   int num_tasks() const { return num_tasks_; }
@@ -29,8 +30,8 @@ class TaskRanges {
   template <typename Run>
   void claim_all(int member, Run&& run) {
     ranges_[size_t(member)].left.store(pack(begin_of(member), begin_of(member + 1)), std::memory_order_relaxed);
-    for (int distance = 0; distance < num_members_; ++distance) {
-      std::atomic<uint64_t>& left = ranges_[size_t((member + distance) % num_members_)].left;
+    for (int distance = 0; distance < num_running_; ++distance) {
+      std::atomic<uint64_t>& left = ranges_[size_t((member + distance) % num_running_)].left;
       if (is_empty(left.load(std::memory_order_relaxed))) continue;
       for (uint64_t claim; !is_empty(claim = left.fetch_add(1, std::memory_order_relaxed));) run(next_of(claim));
     }
@@ -46,9 +47,9 @@ class TaskRanges {
   static int next_of(uint64_t range) { return int(uint32_t(range)); }
   static bool is_empty(uint64_t range) { return uint32_t(range) >= uint32_t(range >> 32); }
 
-  int begin_of(int member) const { return int(long(num_tasks_) * member / num_members_); }
+  int begin_of(int member) const { return int(long(num_tasks_) * member / num_running_); }
 
-  int num_members_;
+  int num_running_;
   int num_tasks_ = 0;
   std::unique_ptr<Range[]> ranges_;
 };

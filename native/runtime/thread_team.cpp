@@ -81,7 +81,10 @@ ThreadTeam::ThreadTeam(int num_threads)
       spins_at_barrier_(is_crowded_ ? kSpinsWhenCrowded : kSpinsAtBarrier),
       signals_(new Signal[size_t(num_threads) * kMostRounds * 2]),
       own_(new Own[size_t(num_threads)]),
-      places_(num_threads, threads_) {
+      places_(num_threads, threads_),
+      num_running_(num_threads),
+      members_of_runs_{num_threads, num_threads},
+      num_wanted_(num_threads) {
   threads_.reserve(size_t(num_threads - 1));
   try {
     for (int member = 1; member < num_threads; ++member) threads_.emplace_back([this, member] { work(member); });
@@ -93,9 +96,15 @@ ThreadTeam::ThreadTeam(int num_threads)
 
 ThreadTeam::~ThreadTeam() { close(); }
 
+std::vector<int> ThreadTeam::places() const {
+  std::vector<int> places;
+  for (int member = 0; member < num_threads_; ++member) places.push_back(places_.place_of(member));
+  return places;
+}
+
 void ThreadTeam::close() {
   closing_ = true;
-  run_number_.fetch_add(1, std::memory_order_release);
+  announce_run(num_threads_);
   wake_all(run_number_);
   for (std::thread& thread : threads_) thread.join();
 }
@@ -108,12 +117,35 @@ void ThreadTeam::wait_for_run(unsigned last, int num_spins) const {
   while (run_number_.load(std::memory_order_acquire) == last) run_number_.wait(last, std::memory_order_acquire);
 }
 
-void ThreadTeam::run(const std::function<void(int)>& body) {
+void ThreadTeam::announce_run(int num_members) {
+  const unsigned next = run_number_.load(std::memory_order_relaxed) + 1;
+  members_of(next).store(num_members, std::memory_order_release);
+  if (num_wanted_.load(std::memory_order_relaxed) != num_members) {
+    num_wanted_.store(num_members, std::memory_order_release);
+    wake_all(num_wanted_);
+  }
+  run_number_.store(next, std::memory_order_release);
+}
+
+bool ThreadTeam::is_left_out(int member, unsigned run) {
+  const int num_members = members_of(run).load(std::memory_order_acquire);
+  // It cannot be over before a member of it has come.
+  if (run_number_.load(std::memory_order_acquire) != run) return true;
+  if (member < num_members) return false;
+  places_.leave(member);
+  for (int wanted; (wanted = num_wanted_.load(std::memory_order_acquire)) <= member;)
+    num_wanted_.wait(wanted, std::memory_order_acquire);
+  return true;
+}
+
+void ThreadTeam::run(int num_members, const std::function<void(int)>& body) {
   const SameFloatingPoint state;
   body_ = &body;
+  num_running_ = num_members;
+  turn_of_run_ = own_[0].turn;
   places_.begin_run();
-  working_.store(num_threads_ - 1, std::memory_order_relaxed);
-  run_number_.fetch_add(1, std::memory_order_release);
+  working_.store(num_members - 1, std::memory_order_relaxed);
+  announce_run(num_members);
   num_running_teams.fetch_add(1, std::memory_order_release);  // after the number: our own members find it changed
   wake_all(run_number_);
   own_[0].barriers_of_run = 0;
@@ -137,8 +169,9 @@ void ThreadTeam::work(int member) {
     wait_for_run(seen, num_spins);
     seen = run_number_.load(std::memory_order_acquire);
     if (closing_) return;
+    if (is_left_out(member, seen)) continue;
     places_.note(member);
-    own_[size_t(member)].barriers_of_run = 0;
+    own_[size_t(member)] = {turn_of_run_, 0};
     const auto began = std::chrono::steady_clock::now();
     (*body_)(member);
     const bool was_long = std::chrono::steady_clock::now() - began > kLongRun;

@@ -14,6 +14,7 @@ from ferrum.assembly.component_registry import ComponentRegistry
 from ferrum.assembly.default_components import default_registry
 from ferrum.assembly.engine_facts import engine_facts
 from ferrum.assembly.layer_split import read_layer_split
+from ferrum.assembly.lendable_processors import processor_loans
 from ferrum.assembly.loaded_model import LoadedModel
 from ferrum.assembly.model_loaders import MODEL_LOADERS
 from ferrum.assembly.model_loading import LoadOptions, load_model
@@ -240,6 +241,7 @@ class EngineBuilder:
             observers=observers,
             policies=self.registry.policies,
             drafter=drafter,
+            loans=processor_loans(components.model),
         )
 
     def _resource_overrides(self, config: EngineConfig) -> ResourceOverrides:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ferrum.assembly.control_groups import group_folders, read_text
@@ -26,17 +26,30 @@ class CpuLimits:
     num_physical: int
     quota: float | None
 
+    @property
+    def num_whole(self) -> int:
+        """Processors it may keep busy at once."""
+        return self.num_allowed if self.quota is None else min(self.num_allowed, math.floor(self.quota))
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadCount:
-    """``reason`` completes the sentence "N threads: ..."."""
+    """``reason`` completes the sentence "N threads: ...". ``num_spare``: processors that this process may use
+    beside them.
+    """
 
     count: int
     reason: str
+    num_spare: int = 0
 
 
 def choose_thread_count(limits: CpuLimits, requested: int | None = None) -> ThreadCount:
     """``requested`` wins when given; otherwise the smallest limit. Raises InvalidConfig for an absurd one."""
+    chosen = _choose(limits, requested)
+    return replace(chosen, num_spare=max(0, limits.num_whole - chosen.count))
+
+
+def _choose(limits: CpuLimits, requested: int | None) -> ThreadCount:
     if requested is not None:
         if not 1 <= requested <= MAX_THREADS:
             raise InvalidConfig("threads", f"must be between 1 and {MAX_THREADS}, not {requested}")

@@ -23,6 +23,7 @@ from ferrum.constraints.grammar_check import beginning_problem, engine_limits
 from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.constraint import Constraint, ConstraintKind
 from ferrum.core.errors import ConstraintTooComplex, FerrumError, InternalError, InvalidConstraint
+from ferrum.core.processor_loans import ProcessorLoans
 from ferrum.core.token_gate import full_mask
 from ferrum.core.token_rules import TokenMask
 
@@ -57,7 +58,7 @@ class ConstraintCompiler:
 
     ``vocabulary_size`` is the model's, whose masks these are. A compilation that takes longer than
     ``compile_s`` is refused and goes on beside, to be there for the next one who asks. ``reader`` becomes the
-    compiler's own.
+    compiler's own. A processor is borrowed of ``loans`` for each compilation.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class ConstraintCompiler:
         vocabulary_size: int,
         compile_s: float = COMPILE_S,
         reader: ConstraintReader | None = None,
+        loans: ProcessorLoans | None = None,
     ) -> None:
+        self._loans = loans or ProcessorLoans()
         self._tokenizer = ConstraintTokenizer(tokenizer)
         self._reader = reader or ConstraintReader()
         self._every_token = full_mask(vocabulary_size)
@@ -114,7 +117,7 @@ class ConstraintCompiler:
     def warm_up(self) -> None:
         """Makes the engine's tokenizer and a process now, beside, so that no constraint waits for them."""
         with self._lock:
-            self._pool().submit(self._prepare)
+            self._pool().submit(self._warm_up)
 
     def close(self) -> None:
         """Ends the workers; what they are at ends by itself."""
@@ -145,13 +148,18 @@ class ConstraintCompiler:
 
     def _compile_now(self, constraint: Constraint) -> CompiledConstraint:
         try:
-            return self._build(constraint)
+            with self._loans.borrowed():
+                return self._build(constraint)
         except FerrumError:
             raise
         except RecursionError:
             raise InvalidConstraint(f"the {constraint.kind} is nested too deep") from None
         except Exception as error:
             raise InternalError(f"compiling a {constraint.kind} failed: {error!r}") from error
+
+    def _warm_up(self) -> None:
+        with self._loans.borrowed():
+            self._prepare()
 
     def _prepare(self) -> None:
         """Both take their time; the process starts while the vocabulary is read."""

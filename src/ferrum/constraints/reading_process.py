@@ -60,6 +60,7 @@ class ReadingProcess:
         """The answer. Raises TimeoutError or ProcessEnded; then the process can only be closed."""
         deadline = time.monotonic() + timeout_s
         try:
+            self._work_where_the_caller_may()
             self._pipe.send(question, deadline)
             if not self._pipe.has_answer(min(_FULL_SPEED_S, timeout_s)):
                 self._give_way()
@@ -87,6 +88,12 @@ class ReadingProcess:
         # Its pipes are closed too.
         with self._process:
             pass
+
+    def _work_where_the_caller_may(self) -> None:
+        """Who asks may have borrowed a processor (core/processor_loans.py)."""
+        if hasattr(os, "sched_setaffinity"):
+            with suppress(OSError):  # It may have ended meanwhile.
+                os.sched_setaffinity(self._process.pid, os.sched_getaffinity(0))
 
     def _give_way(self) -> None:
         self._is_fresh = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ferrum.constraints.vocabulary_tokenizer import VocabularyTokenizer
 from ferrum.core.constraint import Constraint
+from ferrum.core.processor_loans import ProcessorLoans
 from ferrum.core.request import ChatPrompt, InferenceRequest
 from ferrum.core.token_gate import join_gates
 from ferrum.scheduling.sequence import SequenceSpec
@@ -29,11 +30,17 @@ class AnswerConstraints:
     """Compiles what requests ask for; any thread and loop may use it. ``close`` ends its workers.
 
     ``most_forced``: tokens that may follow a chosen one without a choice; 0 where logits are looked at.
+    ``loans``: where compiling gets its processor from.
     """
 
     def __init__(
-        self, tokenizer: VocabularyTokenizer, vocabulary_size: int, most_forced: int = MOST_FORCED
+        self,
+        tokenizer: VocabularyTokenizer,
+        vocabulary_size: int,
+        most_forced: int = MOST_FORCED,
+        loans: ProcessorLoans | None = None,
     ) -> None:
+        self._loans = loans or ProcessorLoans()
         self._most_forced = most_forced
         self._tokenizer = tokenizer
         self._vocabulary_size = vocabulary_size
@@ -72,7 +79,7 @@ class AnswerConstraints:
                 # The grammar engine and the validator are not part of starting up.
                 from ferrum.constraints.constraint_compiler import ConstraintCompiler
 
-                self._made = ConstraintCompiler(self._tokenizer, self._vocabulary_size)
+                self._made = ConstraintCompiler(self._tokenizer, self._vocabulary_size, loans=self._loans)
             return self._made
 
     def _constraint(self, request: InferenceRequest, spec: SequenceSpec) -> Constraint | None:

@@ -43,11 +43,18 @@ class LoopMailbox:
     """What waits to be delivered on one asyncio loop: the engine's thread fills it, the loop empties it.
 
     What comes after an end is dropped: a caller who was told that the engine is stuck hears no more of it.
+    ``on_delivery`` is called on the loop's thread each time before it delivers.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_loop_lost: Callable[[Outlet], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_loop_lost: Callable[[Outlet], None],
+        on_delivery: Callable[[], None] = lambda: None,
+    ) -> None:
         self._loop = loop
         self._on_loop_lost = on_loop_lost
+        self._on_delivery = on_delivery
         self._lock = threading.Lock()
         self._pending: dict[Outlet, tuple[Delta, End | None]] = {}
         self._is_woken = False
@@ -69,6 +76,7 @@ class LoopMailbox:
                 self._on_loop_lost(outlet)
 
     def _deliver(self) -> None:
+        self._on_delivery()
         for outlet, (delta, end) in self._take().items():
             outlet.deliver(delta, end)
 

@@ -19,6 +19,7 @@ from ferrum.core.config import EngineConfig
 from ferrum.core.drafting import Drafter
 from ferrum.core.errors import InvalidRequest
 from ferrum.core.events import Observer, Observers
+from ferrum.core.processor_loans import ProcessorLoans
 from ferrum.core.request import InferenceRequest, InferenceResult, StreamChunk
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.answer_constraints import MOST_FORCED, AnswerConstraints
@@ -72,6 +73,7 @@ class ContinuousBatchEngine:
         clock: Callable[[], float] = time.monotonic,
         policies: PolicyCache | None = None,
         drafter: Drafter | None = None,
+        loans: ProcessorLoans | None = None,
     ) -> None:
         self._config = config
         self._executor = executor
@@ -92,8 +94,9 @@ class ContinuousBatchEngine:
             vocabulary_size,
             AnswerGates(tokenizer, policy),
         )
+        self._loans = loans = loans or ProcessorLoans()
         self._constraints = AnswerConstraints(
-            tokenizer, vocabulary_size, 0 if config.logit_digests else MOST_FORCED
+            tokenizer, vocabulary_size, 0 if config.logit_digests else MOST_FORCED, loans
         )
         plan = executor.resolved_plan
         pace = StepPace(plan.work if plan else UNIFORM_WORK)
@@ -116,6 +119,7 @@ class ContinuousBatchEngine:
             clock=clock,
             stall_after_s=config.stall_after_s,
             speculation=self._speculation,
+            loans=loans,
         )
         self._pins = PrefixPins(
             cache.prefix_cache,
@@ -299,7 +303,10 @@ class ContinuousBatchEngine:
 
     def _mailbox(self) -> LoopMailbox:
         loop = asyncio.get_running_loop()
-        return self._mailboxes.setdefault(loop, LoopMailbox(loop, self._steps.cancel_outlet))
+        self._loans.add_messenger(threading.get_native_id())
+        return self._mailboxes.setdefault(
+            loop, LoopMailbox(loop, self._steps.cancel_outlet, self._loans.messenger_came)
+        )
 
     def _speculation_with(self, drafter: Drafter, pace: StepPace, clock: Callable[[], float]) -> Speculation:
         speculation = self._config.speculation

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from types import MappingProxyType
 
+from ferrum.core.processor_loans import LONGEST_STEP_S, ProcessorLoans
 from ferrum.core.step import StepPlan
 from ferrum.engine.active_requests import ActiveRequests
 from ferrum.engine.delivery import PostOffice
@@ -32,6 +34,7 @@ class EngineStep:
         scheduler: ContinuousBatchScheduler,
         speculation: Speculation | None,
         runner: StepRunner,
+        loans: ProcessorLoans,
         news: EngineNews,
         post_office: PostOffice,
         stall_watch: StallWatch,
@@ -42,6 +45,7 @@ class EngineStep:
         self._scheduler = scheduler
         self._speculation = speculation
         self._runner = runner
+        self._loans = loans
         self._reader = TokenReader(requests, post_office, news)
         self._news = news
         self._post_office = post_office
@@ -55,9 +59,11 @@ class EngineStep:
             # Those who ended before this step need not wait for it to hear so.
             self._post_office.flush()
             planned = self._clock()
-            outcome = self._runner.run(plan)
+            plan = self._with_loan(plan)
+            outcome = self._run(plan)
             ran = self._clock()
-            if outcome.is_whole:
+            # What it took with fewer processors teaches nothing of the others.
+            if outcome.is_whole and not plan.num_lent_processors:
                 self._scheduler.learn(plan.parts, ran - planned)
             self._apply(outcome)
             if outcome.parts:
@@ -66,6 +72,20 @@ class EngineStep:
             times = StepTimes(planned - started, ran - planned, self._clock() - ran)
             self._news.step_ran(plan, outcome, times)
         self._post_office.flush()
+
+    def _with_loan(self, plan: StepPlan) -> StepPlan:
+        """The plan without the processors that others want, if it is short enough to do without them."""
+        num_wanted = self._loans.num_wanted
+        if not num_wanted or self._scheduler.predict(plan) > LONGEST_STEP_S:
+            return plan
+        return replace(plan, num_lent_processors=num_wanted)
+
+    def _run(self, plan: StepPlan) -> StepOutcome:
+        self._loans.begin_step(plan.num_lent_processors)
+        try:
+            return self._runner.run(plan)
+        finally:
+            self._loans.end_step()
 
     def _draft(self, speculation: Speculation) -> Mapping[str, tuple[int, ...]]:
         """Tokens to try in the next step. Without the lock: a draft model takes its time."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 from ferrum.core.errors import EngineClosed, EngineStalled, FerrumError, InternalError
 from ferrum.core.events import Observers
 from ferrum.core.ledger import LifecycleLedger
+from ferrum.core.processor_loans import ProcessorLoans
 from ferrum.core.scheduler_snapshot import SchedulerSnapshot
 from ferrum.engine.active_request import ActiveRequest
 from ferrum.engine.active_requests import ActiveRequests
@@ -55,6 +56,7 @@ class StepLoop:
         clock: Callable[[], float],
         stall_after_s: float,
         speculation: Speculation | None = None,
+        loans: ProcessorLoans | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
@@ -80,6 +82,7 @@ class StepLoop:
             scheduler=scheduler,
             speculation=speculation,
             runner=StepRunner(executor, observers),
+            loans=loans or ProcessorLoans(),
             news=self._news,
             post_office=self._post_office,
             stall_watch=self._stall_watch,

@@ -155,6 +155,7 @@ class NativeRuntime:
             digests,
             batch.logprobs,
             logprobs,
+            batch.num_lent_processors,
         )
         if not finished:
             raise StepAborted
@@ -192,6 +193,12 @@ class NativeRuntime:
         seconds = self._running().operation_seconds
         self._running().stop_timing()
         return seconds
+
+    def thread_places(self) -> list[int]:
+        """The processors where the compute threads last ran, the caller's first; negative where one sleeps or
+        it is not known. Any thread may ask.
+        """
+        return [] if self._native is None else self._native.thread_places()
 
     def abort(self) -> None:
         if self._native is not None:

@@ -68,7 +68,10 @@ class LogprobOutput:
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """One step as flat arrays. Rows of one sequence are consecutive and at consecutive positions."""
+    """One step as flat arrays. Rows of one sequence are consecutive and at consecutive positions.
+
+    ``num_lent_processors``: see StepPlan.
+    """
 
     token_ids: Int32Array  # [num_tokens]
     positions: Int32Array  # [num_tokens]
@@ -77,6 +80,7 @@ class StepBatch:
     output_rows: Int32Array  # [num_outputs], ascending rows whose logits are wanted
     sampling: SamplingBatch | None  # None: no token is chosen (then ask for logits or digests)
     logprobs: LogprobBatch | None = None  # None: nobody wants any; only with sampling
+    num_lent_processors: int = 0
 
 
 class LogitsDetail(IntEnum):

@@ -162,6 +162,10 @@ class ContinuousBatchScheduler:
             return None
         return StepPlan((*decodes, *prefills), sum(len(part.token_ids) for part in prefills))
 
+    def predict(self, plan: StepPlan) -> float:
+        """Seconds that a step of the plan would take on all processors."""
+        return self._pace.predict(plan.parts)
+
     def learn(self, parts: tuple[SequencePart, ...], seconds: float) -> None:
         """A step of ``parts`` took ``seconds``; the next ones are planned by it."""
         self._pace.learn(parts, seconds)

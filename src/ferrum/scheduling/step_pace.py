@@ -6,7 +6,7 @@ Nothing here touches a token: results do not depend on how prompts are cut into 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 from statistics import median
@@ -59,6 +59,13 @@ class StepPace:
             return 0.0
         seconds = self._decode_rates().predict(self._work_of(parts))
         return seconds * self._slowness(_num_rows(parts))
+
+    def predict(self, parts: Sequence[SequencePart]) -> float:
+        """Seconds of a step of ``parts``."""
+        decodes = [part for part in parts if part.is_decode]
+        chunks = [part for part in parts if not part.is_decode]
+        base_s = self.predict_decodes(decodes) if decodes else self.base_s
+        return base_s + sum(self.predict_chunk(part.start_position, len(part.token_ids)) for part in chunks)
 
     def predict_rows(self, starts: Sequence[int]) -> float:
         """Seconds of a step that decodes the tokens at these positions, each of another sequence."""
@@ -132,14 +139,12 @@ class StepPace:
 
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
         num_outputs = sum([part.num_outputs for part in parts])
-        if _num_rows(parts) == len(parts):
-            return self._work.of_rows([part.start_position for part in parts], num_outputs)
-        return self._work.of(_work_parts(parts), num_outputs)
+        starts = [part.start_position for part in parts]
+        lengths = [len(part.token_ids) for part in parts]
+        if sum(lengths) == len(parts):
+            return self._work.of_rows(starts, num_outputs)
+        return self._work.of_runs(starts, lengths, num_outputs)
 
 
 def _num_rows(parts: Sequence[SequencePart]) -> int:
     return sum([len(part.token_ids) for part in parts])
-
-
-def _work_parts(parts: Iterable[SequencePart]) -> Iterable[WorkPart]:
-    return (WorkPart(part.start_position, len(part.token_ids)) for part in parts)

@@ -40,6 +40,23 @@ def test_unknown_topology_counts_every_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("limits", "requested", "num_spare"),
+    [
+        (CpuLimits(2, 2, None), None, 0),
+        (CpuLimits(4, 2, None), None, 2),  # The other halves of two cores.
+        (CpuLimits(8, 8, 2.5), None, 0),
+        (CpuLimits(8, 8, 0.5), None, 0),
+        (CpuLimits(8, 8, None), 6, 2),
+        (CpuLimits(8, 8, None), 9, 0),
+    ],
+)
+def test_processors_beyond_the_threads_are_spare(
+    limits: CpuLimits, requested: int | None, num_spare: int
+) -> None:
+    assert choose_thread_count(limits, requested).num_spare == num_spare
+
+
+@pytest.mark.parametrize(
     ("text", "quota"),
     [("max 100000", None), ("250000 100000", 2.5), ("", None), ("x y", None), ("5 0", None)],
 )

@@ -15,6 +15,7 @@ from ferrum.core.config import EngineConfig, SchedulerConfig
 from ferrum.core.drafting import Drafter
 from ferrum.core.events import Event
 from ferrum.core.ledger import LifecycleLedger
+from ferrum.core.processor_loans import ProcessorLoans
 from ferrum.core.request import InferenceRequest, TextPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.engine.engine import ContinuousBatchEngine
@@ -63,6 +64,7 @@ def build_workshop(
     clock: Callable[[], float] = time.monotonic,
     drafter: Drafter | None = None,
     ledger: LifecycleLedger | None = None,
+    loans: ProcessorLoans | None = None,
 ) -> Workshop:
     executor = executor or ScriptedExecutor()
     config = config or EngineConfig(scheduler=scheduler or SchedulerConfig())
@@ -82,6 +84,7 @@ def build_workshop(
         observers=(recorder,),
         clock=clock,
         drafter=drafter,
+        loans=loans,
     )
     return Workshop(engine, executor, cache, ledger, recorder)
 

@@ -64,6 +64,7 @@ instructions = st.builds(
     position=st.integers(0, 2**31 - 1),
     rules=st.sampled_from([None, TokenRules(RuleSettings())]),
     mask=st.sampled_from([None, np.ones(2, np.uint32)]),
+    logprobs=st.sampled_from([None, None, 0, 3]),
 )
 decodes = st.lists(
     st.tuples(instructions, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 2)), min_size=1, max_size=5
@@ -89,6 +90,12 @@ def test_a_step_of_decodes_reads_like_the_same_decodes_beside_a_prompt(
             assert written.dtype == expected.dtype, name
             assert written.tobytes() == expected.tobytes(), name
         assert batch.sequence_starts.tolist() == mixed.sequence_starts.tolist()[: num_rows + 1]
+        entries = [0 if choice.logprobs is None else choice.logprobs + 1 for choice, *_ in step]
+        for built in (batch, mixed):
+            assert (built.logprobs is not None) == any(entries)
+            if built.logprobs is not None:
+                assert built.logprobs.num_entries.tolist() == entries
+                assert built.logprobs.known_tokens.tolist() == [-1] * num_rows
         assert batch.sampling is not None
         assert mixed.sampling is not None
         for field in fields(SamplingBatch):
@@ -151,3 +158,10 @@ def test_a_decode_whose_table_outgrew_all_before_reads_its_own_blocks() -> None:
         batch = builder.build(StepPlan((SequencePart("a", (1,), 0, table, (INSTRUCTION,)),)))
         [row] = batch.block_tables.tolist()
         assert row == [*table, *(0 for _ in row[len(table) :])]
+
+
+def test_lent_processors_are_those_of_the_plan_and_of_no_later_step() -> None:
+    builder = BatchBuilder()
+    part = SequencePart("a", (1,), 0, (4,), (INSTRUCTION,))
+    lent = [builder.build(StepPlan((part,), num_lent_processors=n)).num_lent_processors for n in (0, 1, 0)]
+    assert lent == [0, 1, 0]

@@ -9,15 +9,17 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from step_batches import logits_of, open_tiny, some_tokens
+from step_batches import batch_of, logits_of, open_tiny, some_tokens
 
 from ferrum.core.arrays import FloatArray
 from ferrum.plan.model_plan import ModelPlan
 from ferrum.runtimes.native import NativeRuntime, StepLimits
+from ferrum.runtimes.protocol import LogitsDetail
 from ferrum.weights.checkpoint import Checkpoint
 from ferrum.weights.tensor_types import TensorType
 from tiny_models import write_tiny_gemma3, write_tiny_llama
@@ -60,6 +62,58 @@ def wait_until(holds: Callable[[], bool], within_s: float = 2.0) -> None:
 def test_many_threads_give_the_bits_of_one(tiny: tuple[Checkpoint, ModelPlan], num_threads: int) -> None:
     expected = prefill_then_decode(runtime_of(tiny, 1))
     np.testing.assert_array_equal(prefill_then_decode(runtime_of(tiny, num_threads)), expected)
+
+
+@pytest.mark.parametrize("num_threads", [2, 3, 16])
+def test_steps_that_leave_threads_out_give_the_bits_of_one(
+    tiny: tuple[Checkpoint, ModelPlan], num_threads: int
+) -> None:
+    """Threads come and go from step to step, also such as were away for several."""
+    tokens = some_tokens(80)
+    expected = logits_of(runtime_of(tiny, 1), tokens, 2, TABLE)
+    runtime = runtime_of(tiny, num_threads)
+    lent = [0, 1, 1, 0, num_threads - 1, 1, num_threads, 0]
+    found = []
+    for number, start in enumerate(range(0, len(tokens), 2)):
+        batch = batch_of([(tokens[start : start + 2], start, TABLE)])
+        batch = replace(batch, num_lent_processors=lent[number % len(lent)])
+        found.append(runtime.run(batch, LogitsDetail.FULL).logits)
+    np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+def test_threads_that_are_left_out_sleep(tiny: tuple[Checkpoint, ModelPlan]) -> None:
+    """And compute again as soon as they are wanted."""
+    before = set(os.listdir("/proc/self/task"))
+    runtime = runtime_of(tiny, 3)
+    others = sorted(set(os.listdir("/proc/self/task")) - before, key=int)
+
+    def num_turns() -> list[int]:
+        """How often each had a processor."""
+        texts = [Path(f"/proc/self/task/{each}/schedstat").read_text() for each in others]
+        return [int(text.split()[2]) for text in texts]
+
+    def run(num_lent: int) -> None:
+        batch = replace(batch_of([([7, 8, 9], 0, [0])]), num_lent_processors=num_lent)
+        runtime.run(batch, LogitsDetail.FULL)
+
+    run(0)
+    run(2)
+    time.sleep(0.05)  # Until they are asleep.
+    asleep = num_turns()
+    for _ in range(50):
+        run(2)
+    assert num_turns() == asleep
+    run(0)
+    assert all(now > then for now, then in zip(num_turns(), asleep, strict=True))
+
+
+def test_a_runtime_is_closed_while_threads_are_left_out(tiny: tuple[Checkpoint, ModelPlan]) -> None:
+    before = len(os.listdir("/proc/self/task"))
+    runtime = runtime_of(tiny, 4)
+    runtime.run(replace(batch_of([([7], 0, [0])]), num_lent_processors=2), LogitsDetail.FULL)
+    runtime.close()
+    del runtime
+    wait_until(lambda: len(os.listdir("/proc/self/task")) == before)
 
 
 def test_runtimes_of_several_threads_run_side_by_side(tiny: tuple[Checkpoint, ModelPlan]) -> None:
@@ -109,6 +163,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 from ferrum.core.errors import InvalidConfig
 from ferrum.models.architectures import build_plan
 from ferrum.runtimes.native import NativeRuntime, StepLimits
+from ferrum.runtimes.protocol import LogitsDetail
 from ferrum.weights.checkpoint import open_checkpoint
 
 checkpoint = open_checkpoint(Path(sys.argv[1]))

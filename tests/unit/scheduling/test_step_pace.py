@@ -45,6 +45,14 @@ def test_it_learns_any_machine(slowness: float) -> None:
         assert pace.predict_chunk(start, 48) == pytest.approx(added, rel=0.25)
 
 
+def test_whole_steps_are_the_sum_of_their_parts() -> None:
+    machine = SimulatedMachine()
+    pace = taught(machine)
+    decodes = [decode(200) for _ in range(8)]
+    for parts in (decodes, [chunk(64, 64)], [*decodes, chunk(400, 40), chunk(1000, 24)]):
+        assert pace.predict(parts) == pytest.approx(machine.seconds(parts), rel=0.25)
+
+
 def test_steps_that_were_interrupted_mislead_it_little() -> None:
     draw = random.Random(1)
     pace = taught(SimulatedMachine(noise=lambda: 25.0 if draw.random() < 0.05 else draw.uniform(0.95, 1.05)))
@@ -80,6 +88,18 @@ def test_a_prompt_beside_decodes_that_were_slow_before_it_is_not_thought_cheap()
         pace.learn(both, machine.seconds(both))
     added = machine.seconds(both) - machine.seconds(decodes)
     assert pace.predict_chunk(2000, 30) == pytest.approx(added, rel=0.02)
+
+
+def test_tokens_that_could_only_come_say_nothing_of_prompts() -> None:
+    """They are decodes of several rows, whose cost beside others is not that of a prompt's tokens."""
+    machine, pace = SimulatedMachine(), taught(SimulatedMachine())
+    before = pace.predict_chunk(500, 64)
+    forced = SequencePart("f", (1, 2, 3), 300, (), (CHOICE,), num_forced=2)
+    decodes = [*(decode(200) for _ in range(7)), forced]
+    for _ in range(30):
+        pace.learn(decodes, 2.0 * machine.seconds(decodes))
+    assert pace.predict_chunk(500, 64) == before
+    assert pace.predict_decodes(decodes) == pytest.approx(2.0 * machine.seconds(decodes), rel=0.02)
 
 
 @given(seconds=st.floats(0.0, 1.0), start=st.integers(0, 8000), most=st.integers(1, 600))
