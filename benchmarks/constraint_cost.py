@@ -3,12 +3,16 @@
     python benchmarks/constraint_cost.py MODEL [--sequences 16] [--tokens 128] [--rounds 3] [--only gaps]
 
 Sixteen answers of equal length with a schema of 20 fields and without, in turn, so that both meet the same
-machine; the ratio of the medians is the cost. Beside it a stream runs alone and while pathological
-constraints, never seen before, are compiled: its gaps over its median say what they do to others. Those that
-touch the time from the request to its acceptance are compilation's; what follows is a prompt that joins and
-a step of two sequences, as with any request. What the machine alone does (other processes, a host that takes
-processors away) is measured by processes, one on each processor, that look at the clock and do nothing else,
-for as long as a stream takes.
+machine. Rates are those of the steps in which all sixteen decode: constrained answers, of which tokens that
+can only come take no step, end one by one, and what is left is a smaller batch, not a dearer constraint. The
+rate from request to last answer is printed beside it. Answers in which every token is chosen, because they
+see its log-probability, are compared with free ones that see theirs.
+
+Beside it a stream runs alone and while pathological constraints, never seen before, are compiled: its gaps
+over its median say what they do to others. Those that touch the time from the request to its acceptance are
+compilation's; what follows is a prompt that joins and a step of two sequences, as with any request. What the
+machine alone does (other processes, a host that takes processors away) is measured by processes, one on each
+processor, that look at the clock and do nothing else, for as long as a stream takes.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from ferrum.cli.lasting_objects import lasting_objects
 from ferrum.core.config import EngineConfig
 from ferrum.core.constraint import Constraint
 from ferrum.core.errors import InvalidRequest
+from ferrum.core.events import Event, StepRan
 from ferrum.core.request import ChatPrompt, InferenceRequest, TextPrompt
 from ferrum.core.sampling_params import SamplingParams
 from ferrum.engine.engine import ContinuousBatchEngine
@@ -64,6 +69,8 @@ PATHOLOGICAL: dict[str, Callable[[int], Constraint]] = {
         {"type": "object", "properties": {f"p{i}_{number}": {} for i in range(1000)}}
     ),
 }
+FREE, CONSTRAINED = "free", "constrained"
+FREE_SEEN, EVERY_CHOICE = "free with log-probabilities", "every choice made"
 PROMPT = ChatPrompt([{"role": "user", "content": "Fill in the form."}])
 # Text that goes on as text: a token that is part of a character shows nothing, and would look like a gap.
 STREAM_PROMPT = TextPrompt(
@@ -83,39 +90,82 @@ def main() -> None:
     arguments = parser.parse_args()
     options = LoadOptions(engine=EngineConfig(max_model_len=1024))
     with lasting_objects():  # As a server's.
-        engine = start_model(arguments.model, options, SilentReporter(), "llm").engine
+        steps = FullSteps(arguments.sequences)
+        engine = start_model(arguments.model, options, SilentReporter(), "llm", observers=(steps,)).engine
     try:
-        asyncio.run(measure(engine, arguments))
+        asyncio.run(measure(engine, steps, arguments))
     finally:
         engine.close(0.0)
 
 
-async def measure(engine: ContinuousBatchEngine, arguments: argparse.Namespace) -> None:
+class FullSteps:
+    """An Observer: tokens and time of the steps in which ``num_sequences`` decode, without prompts."""
+
+    def __init__(self, num_sequences: int) -> None:
+        self._num_sequences = num_sequences
+        self.start()
+
+    def start(self) -> None:
+        self._num_tokens, self._seconds, self._last_at = 0, 0.0, 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self._num_tokens / self._seconds
+
+    def on(self, event: Event) -> None:
+        if not isinstance(event, StepRan):
+            return
+        now = time.perf_counter()
+        # A step of decodes computes what the one before it chose, and what could only follow.
+        if self._last_at and event.num_sequences == self._num_sequences and not event.num_prefill_tokens:
+            self._num_tokens += event.num_tokens
+            self._seconds += now - self._last_at
+        self._last_at = now
+
+
+async def measure(engine: ContinuousBatchEngine, steps: FullSteps, arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
     await first_token(engine, Constraint.json_schema(SCHEMA), "warm")
     print(
         f"first constraint of the process: first token after {(time.perf_counter() - started) * 1e3:.0f} ms"
     )
     if arguments.only != "gaps":
-        await measure_throughput(engine, arguments)
+        await measure_throughput(engine, steps, arguments)
     if arguments.only != "throughput":
         await measure_gaps(engine, arguments.rounds)
 
 
-async def measure_throughput(engine: ContinuousBatchEngine, arguments: argparse.Namespace) -> None:
-    rates: dict[str, list[float]] = {"free": [], "constrained": [], "every choice made": []}
+async def measure_throughput(
+    engine: ContinuousBatchEngine, steps: FullSteps, arguments: argparse.Namespace
+) -> None:
+    schema = Constraint.json_schema(SCHEMA)
+    kinds: dict[str, tuple[Constraint | None, int | None]] = {
+        FREE: (None, None),
+        CONSTRAINED: (schema, None),
+        FREE_SEEN: (None, 0),
+        EVERY_CHOICE: (schema, 0),
+    }
+    full: dict[str, list[float]] = {name: [] for name in kinds}
+    whole: dict[str, list[float]] = {name: [] for name in kinds}
     for number in range(arguments.rounds):
-        for name, constraint, logprobs in (
-            ("free", None, None),
-            ("constrained", Constraint.json_schema(SCHEMA), None),
-            ("every choice made", Constraint.json_schema(SCHEMA), 0),
-        ):
-            rates[name].append(await throughput(engine, arguments, constraint, logprobs, f"{name}-{number}"))
-    for name, values in rates.items():
-        print(f"{name}: {statistics.median(values):.1f} tokens/s of {[round(each, 1) for each in values]}")
-    free = statistics.median(rates["free"])
-    for name in ("constrained", "every choice made"):
-        print(f"cost of {name}: {100 * (1 - statistics.median(rates[name]) / free):.1f} % of throughput")
+        for name, (constraint, logprobs) in kinds.items():
+            steps.start()
+            rate = await throughput(engine, arguments, constraint, logprobs, f"{name}-{number}")
+            whole[name].append(rate)
+            full[name].append(steps.tokens_per_s)
+    for name in kinds:
+        rates = ", ".join(f"{rate:.0f}" for rate in full[name])
+        print(
+            f"{name}: {statistics.median(full[name]):.0f} tokens/s of {rates}; "
+            f"from request to last answer {statistics.median(whole[name]):.0f}"
+        )
+    for name, without in ((CONSTRAINED, FREE), (EVERY_CHOICE, FREE_SEEN)):
+        costs = [
+            1 - statistics.median(each[name]) / statistics.median(each[without]) for each in (full, whole)
+        ]
+        print(
+            f"cost of {name}: {100 * costs[0]:.1f} % of {without}; to the last answer {100 * costs[1]:.1f} %"
+        )
     plain = [await first_token(engine, None, f"plain-{i}") for i in range(15)]
     cached = [await first_token(engine, Constraint.json_schema(SCHEMA), f"cached-{i}") for i in range(15)]
     without_s = statistics.median(plain)
@@ -137,6 +187,7 @@ async def throughput(
         constraint=constraint,
         logprobs=logprobs,
     )
+
     requests = [
         InferenceRequest(f"{name}-{index}", PROMPT, replace(sampling, seed=index))
         for index in range(arguments.sequences)

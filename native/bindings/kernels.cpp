@@ -20,8 +20,7 @@ struct PackedWeight {
     const PackedSize size = packed_size(type, rows, columns);
     require(data.size() == source_row_bytes(type, columns) * size_t(rows), "weight data does not match its shape");
     arena = Arena(size.tile_bytes * size_t(size.tiles));
-    pack_tiles(type, rows, columns, data.data(), arena.as<uint8_t>(), 0, size.tiles);
-    view = {type, rows, columns, arena.as<uint8_t>(), size.tile_bytes, size.scales_offset};
+    view = pack_matrix(type, rows, columns, data.data(), arena.as<uint8_t>());
   }
   WeightType type;
   int rows, columns;

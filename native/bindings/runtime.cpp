@@ -29,7 +29,12 @@ class Runtime {
         interpreter_(&kernels_, num_threads, {max_tokens, max_outputs, num_blocks, context_length}) {}
 
   void reserve_weights(size_t bytes) { interpreter_.reserve_weights(bytes); }
-  int add_weight(int type, int rows, int columns) { return interpreter_.add_weight(WeightType(type), rows, columns); }
+  int add_weights(const std::vector<std::tuple<int, int, int>>& shapes) {
+    std::vector<WeightShape> all;
+    for (const auto& [type, rows, columns] : shapes) all.push_back({WeightType(type), rows, columns});
+    require(!all.empty(), "no weights to add");
+    return interpreter_.add_weights(all);
+  }
   void pack_weights(const std::vector<std::tuple<int, int, Array<uint8_t>>>& sources) {
     const std::vector<WeightView>& weights = interpreter_.memory().weights;
     std::vector<WeightRows> parts;
@@ -174,7 +179,8 @@ void bind_runtime(nb::module_& m) {
       .def(nb::init<const std::string&, int, int, int, int, int>(), "kernel_set"_a, "num_threads"_a, "max_tokens"_a,
            "max_outputs"_a, "num_blocks"_a, "context_length"_a)
       .def("reserve_weights", &Runtime::reserve_weights, "bytes"_a)
-      .def("add_weight", &Runtime::add_weight, "type"_a, "rows"_a, "columns"_a)
+      .def("add_weights", &Runtime::add_weights, "shapes"_a,
+           "Places of weights (type, rows, columns) whose tiles lie by turns, in one run of ids; returns the first.")
       .def("pack_weights", &Runtime::pack_weights, "sources"_a,
            "Fills weights that were added: (id, first row, rows as the file stores them), in any order.")
       .def("add_vector", &Runtime::add_vector, "values"_a)

@@ -91,9 +91,14 @@ struct WeightView {
   WeightType type;
   int rows;              // N, outputs
   int columns;           // K, inputs
-  const uint8_t* data;   // tiles
-  size_t tile_bytes;     // distance of tiles
+  const uint8_t* data;   // tiles, two and two in one run
+  size_t tile_bytes;     // of a tile
+  size_t pair_distance;  // from two tiles to the next two: more than theirs where tiles of other weights lie between
   size_t scales_offset;  // of a tile's scales within the tile
+
+  const uint8_t* tile(int index) const {
+    return data + size_t(index / 2) * pair_distance + size_t(index % 2) * tile_bytes;
+  }
 };
 
 // Rows of activations quantised per 32 values; see docs/numerics.md.

@@ -44,7 +44,7 @@ void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const 
                                           row_tile<T, 5>, row_tile<T, 6>, row_tile<T, 7>, row_tile<T, 8>};
   constexpr int most = sizeof kRowTiles / sizeof kRowTiles[0];
   for (int tile = tile_begin; tile < tile_end; ++tile) {
-    const uint8_t* data = weight.data + size_t(tile) * weight.tile_bytes;
+    const uint8_t* data = weight.tile(tile);
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
     for (int row = row_begin; row < row_end;) {
       const int rows = row_end - row < most ? row_end - row : most;

@@ -116,10 +116,8 @@ struct Prefetch {
 
 struct SpreadPrefetch {
   SpreadPrefetch(const Prefetch& all, int groups) : asked(all.at), until(all.at), step(all.bytes / size_t(groups)) {}
-  // Locality: 3 where it is used before the nearest cache is through, 2 to keep it in the second.
-  template <int Locality>
   inline __attribute__((always_inline)) void ask() {
-    for (until += step; asked < until; asked += 64) __builtin_prefetch(asked, 0, Locality);
+    for (until += step; asked < until; asked += 64) __builtin_prefetch(asked);
   }
   const uint8_t* asked;
   const uint8_t* until;
@@ -127,18 +125,17 @@ struct SpreadPrefetch {
 };
 
 template <WeightLayout L, int Rows, int Tiles>
-void register_tile(TilePointers w, int groups32, const Prefetch& ahead, const Prefetch& scales_ahead,
-                   const RowPointers& x, float* out, size_t out_stride, const float* bias) {
+void register_tile(TilePointers w, int groups32, const Prefetch& ahead, const RowPointers& x, float* out,
+                   size_t out_stride, const float* bias) {
   constexpr int Vectors = Tiles * kParts;
   Vector acc[Vectors][Rows];
 #pragma GCC unroll 2
   for (int v = 0; v < Vectors; ++v)
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) acc[v][r] = v_zero();
-  SpreadPrefetch next(ahead, groups32), next_scales(scales_ahead, groups32);
+  SpreadPrefetch next(ahead, groups32);
   for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
-    next.ask<Rows == 1 && Tiles == 1 ? 3 : 2>();
-    next_scales.ask<2>();
+    next.ask();
     if constexpr (L.group == 32) {
       accumulate_group<L, 0, 8, Rows, Vectors>(w, g32, g32, x, acc);
     } else {
@@ -163,20 +160,13 @@ inline constexpr int kMostRows = 4;
 inline constexpr int kMostTiles = 1;
 #endif
 
-// Enough lines on their way to cover memory's latency, few enough to stay in the second-level cache.
-inline constexpr size_t kMostPrefetchDistance = 16384;
-
 template <WeightLayout L, int Tiles>
 void linear_rows(const WeightView& weight, const TilePointers& w, const uint8_t* next, const QuantizedRowsView& x,
                  int row_begin, int row_end, float* out, size_t out_stride, const float* bias) {
   constexpr bool by32 = L.group == 32;
   const int groups32 = (weight.columns + kGroup - 1) / kGroup;
-  const size_t run_bytes = Tiles * w.tile_bytes;
   const int row_blocks = (row_end - row_begin + kMostRows - 1) / kMostRows;
-  // A lone row reads the codes of a long tile front to back; all others come back to its beginning, or read two at once.
-  const bool in_order = Tiles == 1 && row_blocks == 1 && run_bytes > kMostPrefetchDistance;
-  Prefetch ahead{in_order ? w.codes + kMostPrefetchDistance : next, run_bytes / row_blocks};
-  const Prefetch scales_ahead{w.scales + w.tile_bytes, in_order ? w.tile_bytes - weight.scales_offset : 0};
+  Prefetch ahead{next, Tiles * w.tile_bytes / size_t(row_blocks)};
   for (int row = row_begin; row < row_end;) {
     const int left = row_end - row;
     const int rows = left >= kMostRows ? kMostRows : (kMostRows > 4 && left >= 4 ? 4 : (left >= 2 ? 2 : 1));
@@ -191,10 +181,10 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const uint8_t*
     };
     float* target = out + size_t(row) * out_stride;
     switch (rows) {
-      case 1: register_tile<L, 1, Tiles>(w, groups32, ahead, scales_ahead, pointers, target, out_stride, bias); break;
-      case 2: register_tile<L, 2, Tiles>(w, groups32, ahead, scales_ahead, pointers, target, out_stride, bias); break;
-      case 4: register_tile<L, 4, Tiles>(w, groups32, ahead, scales_ahead, pointers, target, out_stride, bias); break;
-      default: register_tile<L, kMostRows, Tiles>(w, groups32, ahead, scales_ahead, pointers, target, out_stride, bias);
+      case 1: register_tile<L, 1, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias); break;
+      case 2: register_tile<L, 2, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias); break;
+      case 4: register_tile<L, 4, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias); break;
+      default: register_tile<L, kMostRows, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias);
     }
     ahead.at += ahead.bytes;
     row += rows;
@@ -202,28 +192,34 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const uint8_t*
 }
 
 inline constexpr int kTilesAheadOfStores = 2;
+// A lone row reads at the speed of memory, whose latency so many bytes on their way to each core cover. Always whole
+// tiles, codes and scales alike: one sequential stream is read faster than the two that lie at the same distance of each.
+inline constexpr size_t kLeastBytesAhead = 12288;
 
 template <WeightLayout L>
 void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const uint8_t* next,
                   const QuantizedRowsView& x, int row_begin, int row_end, float* out, size_t out_stride,
                   const float* bias) {
-  // A single row reads one tile after the other: two streams at once gain nothing there.
-  const bool in_pairs = kMostTiles == 2 && row_end - row_begin > 1;
   const bool is_lone = row_end - row_begin == 1;
+  // Lone rows read one tile after the other: two streams at once gain nothing there.
+  const int most_tiles = is_lone ? 1 : kMostTiles;
+  const int tiles_ahead = is_lone ? int((kLeastBytesAhead - 1) / weight.tile_bytes) + 1 : 0;
   for (int tile = tile_begin; tile < tile_end;) {
     // Another member read this line in the last layer: where cores share no cache, a third of a microsecond to get it
     // back, more often than the stores of a short row can wait for.
     if (is_lone)
       __builtin_prefetch(out + size_t(row_begin) * out_stride + (tile + kTilesAheadOfStores) * kTileColumns, 1, 3);
-    const uint8_t* codes = weight.data + size_t(tile) * weight.tile_bytes;
+    const uint8_t* codes = weight.tile(tile);
     const TilePointers w{codes, codes + weight.scales_offset, weight.tile_bytes};
     float* target = out + tile * kTileColumns;
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
-    const int tiles = in_pairs && tile + 1 < tile_end ? kMostTiles : 1;
+    const int tiles = tile + most_tiles <= tile_end ? most_tiles : 1;
+    const int following = tile + (tiles_ahead > tiles ? tiles_ahead : tiles);
+    const uint8_t* ahead = following < tile_end ? weight.tile(following)
+                                                : next + size_t(following - tile_end) * weight.tile_bytes;
     tile += tiles;
-    const uint8_t* following = tile < tile_end ? codes + size_t(tiles) * weight.tile_bytes : next;
-    if (tiles == 1) linear_rows<L, 1>(weight, w, following, x, row_begin, row_end, target, out_stride, tile_bias);
-    else linear_rows<L, kMostTiles>(weight, w, following, x, row_begin, row_end, target, out_stride, tile_bias);
+    if (tiles == 1) linear_rows<L, 1>(weight, w, ahead, x, row_begin, row_end, target, out_stride, tile_bias);
+    else linear_rows<L, kMostTiles>(weight, w, ahead, x, row_begin, row_end, target, out_stride, tile_bias);
   }
 }
 

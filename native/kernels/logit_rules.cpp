@@ -86,20 +86,6 @@ FERRUM_INLINE double fold_in_lanes(const float* logits, int count, const ValueOf
 
 }  // namespace
 
-void copy_allowed(const float* logits, int vocabulary, const uint32_t* mask, float* out) {
-  if (mask == nullptr) {
-    memcpy(out, logits, sizeof(float) * size_t(vocabulary));
-    return;
-  }
-  for (int start = 0; start < vocabulary; start += 32) {
-    const int count = vocabulary - start < 32 ? vocabulary - start : 32;
-    const uint32_t word = mask[start / 32];
-    if (word == 0xffffffffu) memcpy(out + start, logits + start, sizeof(float) * size_t(count));
-    else
-      for (int i = 0; i < count; ++i) out[start + i] = (word >> i) & 1u ? logits[start + i] : kBanned;
-  }
-}
-
 void adjust_logits(float* logits, int vocabulary, const TokenRules& rules, uint64_t* marks, int32_t* lengths) {
   for (int i = 0; i < rules.num_biased; ++i) logits[rules.biased_ids[i]] += rules.biases[i];
   penalize_counted(logits, rules);

@@ -5,9 +5,6 @@
 
 namespace ferrum::FERRUM_ISA {
 
-// Copies the row to ``out``, with minus infinity in place of the logits that the mask (null: none) does not allow.
-void copy_allowed(const float* logits, int vocabulary, const uint32_t* mask, float* out);
-
 // Biases and penalties. ``marks`` [vocabulary] and ``lengths`` [num_dry_tokens] are room to work in.
 void adjust_logits(float* logits, int vocabulary, const TokenRules& rules, uint64_t* marks, int32_t* lengths);
 

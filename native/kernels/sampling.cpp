@@ -18,25 +18,60 @@ struct RowRange {
   bool is_finite;
 };
 
-RowRange range_of(const float* logits, int count) {
+// One number after the other, in the lanes of vectors.
+struct RunningRange {
   Vector largest = v_set(-__builtin_inff());
   Vector differences = v_zero();  // x - x is 0 for a number, and no number for the rest
+
+  void add(Vector x, Vector counted) {
+    largest = v_max(largest, counted);
+    differences = v_add(differences, v_sub(x, x));
+  }
+
+  RowRange of_lanes() const {
+    float lane[kWidth], difference[kWidth];
+    v_store(lane, largest);
+    v_store(difference, differences);
+    RowRange range{lane[0], true};
+    for (int j = 0; j < kWidth; ++j) {
+      range.largest = lane[j] > range.largest ? lane[j] : range.largest;
+      range.is_finite = range.is_finite && difference[j] == 0.0f;
+    }
+    return range;
+  }
+};
+
+RowRange range_of(const float* logits, int count) {
+  RunningRange running;
   int i = 0;
   for (; i + kWidth <= count; i += kWidth) {
     const Vector x = v_load(logits + i);
-    largest = v_max(largest, x);
-    differences = v_add(differences, v_sub(x, x));
+    running.add(x, x);
   }
-  float lane[kWidth], difference[kWidth];
-  v_store(lane, largest);
-  v_store(difference, differences);
-  RowRange range{lane[0], true};
-  for (int j = 0; j < kWidth; ++j) {
-    range.largest = lane[j] > range.largest ? lane[j] : range.largest;
-    range.is_finite = range.is_finite && difference[j] == 0.0f;
-  }
+  RowRange range = running.of_lanes();
   for (; i < count; ++i) {
     range.largest = logits[i] > range.largest ? logits[i] : range.largest;
+    range.is_finite = range.is_finite && logits[i] - logits[i] == 0.0f;
+  }
+  return range;
+}
+
+// Copies the row to ``out``, with minus infinity in place of the logits that the mask does not allow: the largest of those
+// that it allows, and whether all are numbers.
+RowRange copy_allowed(const float* logits, int count, const uint32_t* mask, float* out) {
+  const Vector banned = v_set(-__builtin_inff());
+  RunningRange running;
+  int i = 0;
+  for (; i + kWidth <= count; i += kWidth) {
+    const Vector x = v_load(logits + i);
+    const Vector allowed = v_choose_bits(mask[i / 32] >> (i % 32), x, banned);
+    running.add(x, allowed);
+    v_store(out + i, allowed);
+  }
+  RowRange range = running.of_lanes();
+  for (; i < count; ++i) {
+    out[i] = (mask[i / 32] >> (i % 32)) & 1u ? logits[i] : -__builtin_inff();
+    range.largest = out[i] > range.largest ? out[i] : range.largest;
     range.is_finite = range.is_finite && logits[i] - logits[i] == 0.0f;
   }
   return range;
@@ -165,23 +200,24 @@ Choice sample(const float* logits, int vocabulary, const SamplingRule& rule, con
     vocabulary = prefix;
     mask = nullptr;
   }
-  const RowRange range = range_of(logits, vocabulary);
+  float* adjusted = scratch.weights;  // which the weights replace, in the same places
+  const RowRange range =
+      mask != nullptr ? copy_allowed(logits, vocabulary, mask, adjusted) : range_of(logits, vocabulary);
   if (!range.is_finite) return {kNoNumbers, 0.0};
   const Choice unchanged{0, rules != nullptr ? rules->mirostat_mu : 0.0};
   float largest = range.largest, temperature = rule.temperature;
-  if (mask != nullptr || rules != nullptr) {
-    float* adjusted = scratch.weights;  // which the weights replace, in the same places
-    copy_allowed(logits, vocabulary, mask, adjusted);
-    if (rules != nullptr) adjust_logits(adjusted, vocabulary, *rules, scratch.candidates, scratch.lengths);
-    logits = adjusted;
+  if (mask == nullptr && rules != nullptr) memcpy(adjusted, logits, sizeof(float) * size_t(vocabulary));
+  if (mask != nullptr || rules != nullptr) logits = adjusted;
+  if (rules != nullptr) {
+    adjust_logits(adjusted, vocabulary, *rules, scratch.candidates, scratch.lengths);
     largest = range_of(adjusted, vocabulary).largest;
-    if (largest == -__builtin_inff()) return {kNothingLeft, 0.0};
-    if (largest == __builtin_inff()) return {kNoNumbers, 0.0};
-    if (rules != nullptr && temperature >= __FLT_MIN__) {
-      if (rules->top_n_sigma > 0.0f) cut_below_sigma(adjusted, vocabulary, largest, rules->top_n_sigma);
-      if (rules->dynatemp_range > 0.0f)
-        temperature = dynamic_temperature(adjusted, vocabulary, largest, temperature, *rules);
-    }
+  }
+  if (largest == -__builtin_inff()) return {kNothingLeft, 0.0};
+  if (largest == __builtin_inff()) return {kNoNumbers, 0.0};
+  if (rules != nullptr && temperature >= __FLT_MIN__) {
+    if (rules->top_n_sigma > 0.0f) cut_below_sigma(adjusted, vocabulary, largest, rules->top_n_sigma);
+    if (rules->dynatemp_range > 0.0f)
+      temperature = dynamic_temperature(adjusted, vocabulary, largest, temperature, *rules);
   }
   // Greedy too when the temperature is no normal number: its inverse must be finite.
   if (temperature < __FLT_MIN__) return {first_equal(logits, vocabulary, largest), unchanged.mirostat_mu};

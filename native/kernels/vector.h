@@ -105,6 +105,9 @@ FERRUM_INLINE Vector v_keep_not_less(Vector value, Vector x, Vector bound) {  //
 FERRUM_INLINE Vector v_choose_less(Vector x, Vector bound, Vector less, Vector other) {  // x < bound ? less : other
   return _mm512_mask_mov_ps(other, _mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), less);
 }
+FERRUM_INLINE Vector v_choose_bits(uint32_t bits, Vector set, Vector other) {  // a bit for each lane, the rest ignored
+  return _mm512_mask_blend_ps(__mmask16(bits), other, set);
+}
 FERRUM_INLINE uint32_t v_mask_not_less(Vector x, Vector bound) {  // a bit for each lane
   return _mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ);
 }
@@ -171,6 +174,11 @@ FERRUM_INLINE Vector v_keep_not_less(Vector value, Vector x, Vector bound) {  //
 }
 FERRUM_INLINE Vector v_choose_less(Vector x, Vector bound, Vector less, Vector other) {  // x < bound ? less : other
   return _mm256_blendv_ps(other, less, _mm256_cmp_ps(x, bound, _CMP_LT_OQ));
+}
+FERRUM_INLINE Vector v_choose_bits(uint32_t bits, Vector set, Vector other) {  // a bit for each lane, the rest ignored
+  const __m256i lane_bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i chosen = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(int(bits)), lane_bits), lane_bits);
+  return _mm256_blendv_ps(other, set, _mm256_castsi256_ps(chosen));
 }
 FERRUM_INLINE uint32_t v_mask_not_less(Vector x, Vector bound) {  // a bit for each lane
   return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(x, bound, _CMP_NLT_UQ)));
@@ -286,6 +294,10 @@ FERRUM_INLINE Vector v_keep_not_less(Vector value, Vector x, Vector bound) {  //
 FERRUM_INLINE Vector v_choose_less(Vector x, Vector bound, Vector less, Vector other) {  // x < bound ? less : other
   FERRUM_EACH_LANE other.lane[i] = x.lane[i] < bound.lane[i] ? less.lane[i] : other.lane[i];
   return other;
+}
+FERRUM_INLINE Vector v_choose_bits(uint32_t bits, Vector set, Vector other) {  // a bit for each lane, the rest ignored
+  FERRUM_EACH_LANE set.lane[i] = (bits >> i) & 1u ? set.lane[i] : other.lane[i];
+  return set;
 }
 FERRUM_INLINE uint32_t v_mask_not_less(Vector x, Vector bound) {  // a bit for each lane
   uint32_t mask = 0;

@@ -10,8 +10,7 @@ int tiles_of(const Memory& memory, const LinearSegment& segment) {
 }
 
 const uint8_t* tile_at(const Memory& memory, const LinearSegment& segment, int tile) {
-  const WeightView& weight = memory.weights[size_t(segment.weight)];
-  return weight.data + size_t(tile) * weight.tile_bytes;
+  return memory.weights[size_t(segment.weight)].tile(tile);
 }
 
 // Quantised activations of this many rows stay in the second-level cache while tiles stream past them.
@@ -56,11 +55,13 @@ void LinearGroup::run(const Memory& memory, const Step& step, int task, int memb
   if (cut_.does_then) {
     const int begin = chunk * cut_.tiles_per_task;
     const int end = std::min(tiles_of(memory, segments_.front()), begin + cut_.tiles_per_task);
-    for (size_t i = 0; i < segments_.size(); ++i) {
-      const bool is_last = i + 1 == segments_.size();
-      run_tiles(memory, segments_[i], begin, end,
-                tile_at(memory, segments_[is_last ? 0 : i + 1], is_last ? end : begin), rows, copy);
-    }
+    // By turns, as they lie in memory: what is read goes on in one direction.
+    for (int tile = begin; tile < end; tile += kPairedTiles)
+      for (size_t i = 0; i < segments_.size(); ++i) {
+        const bool is_last = i + 1 == segments_.size();
+        const uint8_t* next = tile_at(memory, segments_[is_last ? 0 : i + 1], is_last ? tile + kPairedTiles : tile);
+        run_tiles(memory, segments_[i], tile, tile + kPairedTiles, next, rows, copy);
+      }
     run_then(memory, begin * kTileColumns, end * kTileColumns, rows);
     return;
   }

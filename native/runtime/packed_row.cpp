@@ -32,7 +32,7 @@ uint8_t stored_code(const WeightLayout& layout, const uint8_t* group, int column
 }  // namespace
 
 void read_row(const WeightView& weight, int row, float* out) {
-  const uint8_t* tile = weight.data + size_t(row / kTileColumns) * weight.tile_bytes;
+  const uint8_t* tile = weight.tile(row / kTileColumns);
   const int column = row % kTileColumns;
   const WeightLayout* layout = layout_of(weight.type);
   if (layout == nullptr) {

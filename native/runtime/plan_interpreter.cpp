@@ -14,9 +14,10 @@ PlanInterpreter::PlanInterpreter(const KernelTable* kernels, int num_threads, co
   operations_.push_back(std::make_unique<FillRopeTables>());
 }
 
-int PlanInterpreter::add_weight(WeightType type, int rows, int columns) {
-  memory_.weights.push_back(weights_.add(type, rows, columns));
-  return int(memory_.weights.size()) - 1;
+int PlanInterpreter::add_weights(const std::vector<WeightShape>& shapes) {
+  const std::vector<WeightView> views = weights_.add(shapes);
+  memory_.weights.insert(memory_.weights.end(), views.begin(), views.end());
+  return int(memory_.weights.size() - views.size());
 }
 
 int PlanInterpreter::add_vector(const float* values, int count) {

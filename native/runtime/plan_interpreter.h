@@ -28,7 +28,8 @@ class PlanInterpreter {
 
   // Building. Ids count from 0 in order of adding.
   void reserve_weights(size_t bytes) { weights_.reserve(bytes); }
-  int add_weight(WeightType type, int rows, int columns);
+  // Weights whose tiles lie by turns, see WeightStore; returns the first one's id.
+  int add_weights(const std::vector<WeightShape>& shapes);
   void pack_weights(const std::vector<WeightRows>& parts) { weights_.pack(parts, team_); }
   int add_vector(const float* values, int count);
   // Replicated: every member has a copy for steps of few rows.

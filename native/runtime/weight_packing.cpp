@@ -254,30 +254,33 @@ PackedSize packed_size(WeightType type, int rows, int columns) {
   return {round_up(codes + runs * layout->scale_bytes, 64), codes, tiles};
 }
 
-void pack_tiles(WeightType type, int rows, int columns, const uint8_t* source, uint8_t* target, int tile_begin,
-                int tile_end) {
+void pack_tile(WeightType type, int rows, int columns, const uint8_t* source, int tile, uint8_t* target) {
   const PackedSize size = packed_size(type, rows, columns);
-  for (int tile = tile_begin; tile < tile_end; ++tile) {
-    uint8_t* out = target + size_t(tile) * size.tile_bytes;
-    const auto pack = [&]<WeightType Type, const WeightLayout & Layout>() {
-      pack_quantized_tile<Type, Layout>(rows, columns, source, out, size.scales_offset, tile);
-    };
-    switch (type) {
-      case WeightType::F32: pack_float_tile<uint32_t>(rows, columns, source, out, tile); break;
-      case WeightType::F16:
-      case WeightType::BF16: pack_float_tile<uint16_t>(rows, columns, source, out, tile); break;
-      case WeightType::Q4_0: pack.template operator()<WeightType::Q4_0, kQ4_0>(); break;
-      case WeightType::Q4_1: pack.template operator()<WeightType::Q4_1, kQ4_1>(); break;
-      case WeightType::Q5_0: pack.template operator()<WeightType::Q5_0, kQ5_0>(); break;
-      case WeightType::Q5_1: pack.template operator()<WeightType::Q5_1, kQ5_1>(); break;
-      case WeightType::Q8_0: pack.template operator()<WeightType::Q8_0, kQ8_0>(); break;
-      case WeightType::Q2_K: pack.template operator()<WeightType::Q2_K, kQ2_K>(); break;
-      case WeightType::Q3_K: pack.template operator()<WeightType::Q3_K, kQ3_K>(); break;
-      case WeightType::Q4_K: pack.template operator()<WeightType::Q4_K, kQ4_K>(); break;
-      case WeightType::Q5_K: pack.template operator()<WeightType::Q5_K, kQ5_K>(); break;
-      case WeightType::Q6_K: pack.template operator()<WeightType::Q6_K, kQ6_K>(); break;
-    }
+  const auto pack = [&]<WeightType Type, const WeightLayout & Layout>() {
+    pack_quantized_tile<Type, Layout>(rows, columns, source, target, size.scales_offset, tile);
+  };
+  switch (type) {
+    case WeightType::F32: return pack_float_tile<uint32_t>(rows, columns, source, target, tile);
+    case WeightType::F16:
+    case WeightType::BF16: return pack_float_tile<uint16_t>(rows, columns, source, target, tile);
+    case WeightType::Q4_0: return pack.template operator()<WeightType::Q4_0, kQ4_0>();
+    case WeightType::Q4_1: return pack.template operator()<WeightType::Q4_1, kQ4_1>();
+    case WeightType::Q5_0: return pack.template operator()<WeightType::Q5_0, kQ5_0>();
+    case WeightType::Q5_1: return pack.template operator()<WeightType::Q5_1, kQ5_1>();
+    case WeightType::Q8_0: return pack.template operator()<WeightType::Q8_0, kQ8_0>();
+    case WeightType::Q2_K: return pack.template operator()<WeightType::Q2_K, kQ2_K>();
+    case WeightType::Q3_K: return pack.template operator()<WeightType::Q3_K, kQ3_K>();
+    case WeightType::Q4_K: return pack.template operator()<WeightType::Q4_K, kQ4_K>();
+    case WeightType::Q5_K: return pack.template operator()<WeightType::Q5_K, kQ5_K>();
+    case WeightType::Q6_K: return pack.template operator()<WeightType::Q6_K, kQ6_K>();
   }
+}
+
+WeightView pack_matrix(WeightType type, int rows, int columns, const uint8_t* source, uint8_t* target) {
+  const PackedSize size = packed_size(type, rows, columns);
+  for (int tile = 0; tile < size.tiles; ++tile)
+    pack_tile(type, rows, columns, source, tile, target + size_t(tile) * size.tile_bytes);
+  return {type, rows, columns, target, size.tile_bytes, 2 * size.tile_bytes, size.scales_offset};
 }
 
 }  // namespace ferrum

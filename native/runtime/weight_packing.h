@@ -17,9 +17,10 @@ PackedSize packed_size(WeightType type, int rows, int columns);
 // Bytes of one row of the GGUF tensor.
 size_t source_row_bytes(WeightType type, int columns);
 
-// Packs tiles [tile_begin, tile_end) of ``source`` (rows x columns in GGUF blocks) into ``target``.
-void pack_tiles(WeightType type, int rows, int columns, const uint8_t* source, uint8_t* target, int tile_begin,
-                int tile_end);
+// Packs one tile of ``source`` (rows x columns in GGUF blocks) into ``target``, its place.
+void pack_tile(WeightType type, int rows, int columns, const uint8_t* source, int tile, uint8_t* target);
+// All of a matrix that lies by itself from ``target`` on.
+WeightView pack_matrix(WeightType type, int rows, int columns, const uint8_t* source, uint8_t* target);
 
 // The float32 values of one row, as docs/numerics.md defines an embedding before scaling.
 void read_row(const WeightView& weight, int row, float* out);

@@ -20,13 +20,27 @@ struct Claim {
 
 }  // namespace
 
-WeightView WeightStore::add(WeightType type, int rows, int columns) {
-  const PackedSize size = packed_size(type, rows, columns);
-  const size_t bytes = size.tile_bytes * size_t(size.tiles);
+std::vector<WeightView> WeightStore::add(const std::vector<WeightShape>& shapes) {
+  std::vector<PackedSize> sizes;
+  size_t tile_bytes = 0;
+  for (const WeightShape& shape : shapes) {
+    sizes.push_back(packed_size(shape.type, shape.rows, shape.columns));
+    tile_bytes += sizes.back().tile_bytes;
+    if (sizes.back().tiles != sizes.front().tiles || (shapes.size() > 1 && sizes.back().tiles % 2 != 0))
+      throw std::invalid_argument("weights that lie by turns must have one even number of tiles");
+  }
+  const size_t bytes = tile_bytes * size_t(sizes.front().tiles);
   if (bytes_ + bytes > arena_.bytes()) throw std::length_error("more weights than were reserved");
   const uint8_t* place = arena_.as<uint8_t>() + bytes_;
   bytes_ += bytes;
-  return {type, rows, columns, place, size.tile_bytes, size.scales_offset};
+  std::vector<WeightView> views;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const WeightShape& shape = shapes[i];
+    views.push_back({shape.type, shape.rows, shape.columns, place, sizes[i].tile_bytes, 2 * tile_bytes,
+                     sizes[i].scales_offset});
+    place += 2 * sizes[i].tile_bytes;
+  }
+  return views;
 }
 
 void WeightStore::pack(const std::vector<WeightRows>& parts, ThreadTeam& team) {
@@ -41,11 +55,11 @@ void WeightStore::pack(const std::vector<WeightRows>& parts, ThreadTeam& team) {
   team.run([&](int) {
     for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < claims.size();) {
       const WeightRows& part = *claims[i].part;
-      const size_t first_tile = size_t(part.first_row / kTileColumns);
-      uint8_t* target =
-          arena_.as<uint8_t>() + (part.weight.data - arena_.as<uint8_t>()) + first_tile * part.weight.tile_bytes;
-      pack_tiles(part.weight.type, part.num_rows, part.weight.columns, part.source, target, claims[i].tile_begin,
-                 claims[i].tile_end);
+      for (int tile = claims[i].tile_begin; tile < claims[i].tile_end; ++tile) {
+        const uint8_t* place = part.weight.tile(part.first_row / kTileColumns + tile);
+        pack_tile(part.weight.type, part.num_rows, part.weight.columns, part.source, tile,
+                  arena_.as<uint8_t>() + (place - arena_.as<uint8_t>()));
+      }
     }
   });
 }

@@ -18,12 +18,20 @@ struct WeightRows {
   const uint8_t* source;
 };
 
+struct WeightShape {
+  WeightType type;
+  int rows;
+  int columns;
+};
+
 class WeightStore {
  public:
   // Once, before the first weight: one arena for all of them, so that huge pages hold the small ones too.
   void reserve(size_t bytes) { arena_ = Arena(bytes); }
-  // The place of a weight of these sizes, all zeros until its rows are packed.
-  WeightView add(WeightType type, int rows, int columns);
+  // Places of weights of these shapes, all zeros until their rows are packed. Two tiles of the first, then two of the
+  // second and so on: what is worked on by turns is read in one direction. std::invalid_argument where their numbers of
+  // tiles differ or are odd, if there are several.
+  std::vector<WeightView> add(const std::vector<WeightShape>& shapes);
   // Packs rows of any of its weights, every member of the team taking tiles of all of them.
   void pack(const std::vector<WeightRows>& parts, ThreadTeam& team);
 

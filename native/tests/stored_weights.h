@@ -59,8 +59,7 @@ struct Weight {
   Weight(WeightType type, int rows, int columns, const uint8_t* source) {
     const PackedSize size = packed_size(type, rows, columns);
     arena = Arena(size.tile_bytes * size_t(size.tiles));
-    pack_tiles(type, rows, columns, source, arena.as<uint8_t>(), 0, size.tiles);
-    view = {type, rows, columns, arena.as<uint8_t>(), size.tile_bytes, size.scales_offset};
+    view = pack_matrix(type, rows, columns, source, arena.as<uint8_t>());
     tiles = size.tiles;
   }
   Arena arena;

@@ -43,48 +43,63 @@ class ConstraintGate:
     """
 
     __slots__ = (
-        "_children",
+        "_branches",
         "_depth",
-        "_error",
-        "_mask",
+        "_next",
+        "_next_id",
         "_reading",
         "_road",
         "_written",
+        "error",
         "is_complete",
-        "may_end",
+        "mask",
     )
 
-    def __init__(self, road: _Road, reading: AnswerReading, mask: TokenMask, written: Written = None) -> None:
+    def __init__(
+        self,
+        road: _Road,
+        reading: AnswerReading,
+        mask: TokenMask,
+        written: Written = None,
+        error: FerrumError | None = None,
+    ) -> None:
         self._road = road
         self._reading = reading
         self._written = written
         self._depth = road.depth
-        self._mask = mask
-        self._error: FerrumError | None = None
-        self._children: dict[int, ConstraintGate] = {}
-        self.is_complete = road.engine.is_stopped()
-        self.may_end = road.engine.is_accepting()
-
-    @property
-    def mask(self) -> TokenMask:
-        return self._mask
-
-    @property
-    def error(self) -> FerrumError | None:
-        return self._error
+        # Mostly one token comes after a place, and there is a place for each token: no table for one entry.
+        self._next_id: int | None = None
+        self._next: ConstraintGate | None = None
+        self._branches: dict[int, ConstraintGate] | None = None
+        self.mask: TokenMask | None = mask
+        self.error: FerrumError | None = error
+        self.is_complete = mask is reading.every_token
 
     @property
     def is_json(self) -> bool:
         return self._reading.is_json
 
+    @property
+    def may_end(self) -> bool:
+        """Whether an answer that ends here is what the constraint says."""
+        return self._own_road().engine.is_accepting()
+
     def after(self, token_id: int) -> ConstraintGate:
-        child = self._children.get(token_id)
-        if child is not None:
-            return child
-        if self.is_complete or self._error is not None:
+        if token_id == self._next_id:
+            assert self._next is not None
+            return self._next
+        if self._branches is not None and token_id in self._branches:
+            return self._branches[token_id]
+        if self.is_complete or self.error is not None:
             return self  # What follows a complete value is the end token.
-        child = self._children[token_id] = self._step(token_id)
-        return child
+        following = self._step(token_id)
+        if self._next is None:
+            self._next_id, self._next = token_id, following
+        elif self._branches is None:
+            self._branches = {token_id: following}
+        else:
+            self._branches[token_id] = following
+        return following
 
     def look(self) -> Future[str | None]:
         """Begins to look at an answer that ends here: what is wrong with it, None when it is what the
@@ -106,18 +121,22 @@ class ConstraintGate:
         return self._reading.look(data.decode("utf-8", "replace"))
 
     def _step(self, token_id: int) -> ConstraintGate:
-        if not is_allowed(self._mask, token_id):
+        if not is_allowed(self.mask, token_id):
             return self._failed(ForbiddenToken(token_id))
-        road = self._road if self._road.depth == self._depth else self._road.copy_at(self._depth)
+        road = self._own_road()
         mask = road.accept(token_id, self._reading.every_token)
         if mask is None:
             return self._failed(ConstraintTooComplex(road.failure()))
         return ConstraintGate(road, self._reading, mask, (self._written, token_id))
 
+    def _own_road(self) -> _Road:
+        """One whose engine stands at this place."""
+        road = self._road
+        return road if road.depth == self._depth else road.copy_at(self._depth)
+
     def _failed(self, error: FerrumError) -> ConstraintGate:
-        gate = ConstraintGate(self._road, self._reading, np.zeros_like(self._mask), self._written)
-        gate._error = error
-        return gate
+        nothing = np.zeros_like(self._reading.every_token)
+        return ConstraintGate(self._road, self._reading, nothing, self._written, error)
 
     def _all_bytes(self) -> bytes:
         token_ids: list[int] = []

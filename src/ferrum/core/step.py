@@ -63,7 +63,7 @@ class SequencePart(NamedTuple):
     reach the end of the known tokens. ``scored`` are the tokens that follow the first ones of the part, one
     each, and none that a choice is made for. The last ``num_drafts`` tokens are guesses, there to be compared
     with what is chosen before them. ``state_slot`` is the sequence's recurrent state, where the engine
-    manages one.
+    manages one. ``num_forced``: of a decode's tokens, those after the first that nobody had to choose.
     """
 
     request_id: str
@@ -74,6 +74,7 @@ class SequencePart(NamedTuple):
     state_slot: int | None = None
     scored: KnownTokens | None = None
     num_drafts: int = 0
+    num_forced: int = 0
 
     @property
     def num_outputs(self) -> int:
@@ -82,8 +83,11 @@ class SequencePart(NamedTuple):
 
     @property
     def is_decode(self) -> bool:
-        """Computes one token (and drafted ones) and chooses the next; so does the end of some prompts."""
-        return len(self.token_ids) == len(self.choices) == 1 + self.num_drafts
+        """Computes one token (and forced and drafted ones) and chooses the next; so does the end of some
+        prompts.
+        """
+        num_chosen = len(self.token_ids) - self.num_forced
+        return num_chosen == len(self.choices) == 1 + self.num_drafts
 
 
 @dataclass(frozen=True, slots=True)

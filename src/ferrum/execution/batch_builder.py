@@ -5,7 +5,8 @@ It runs between two steps, while the compute threads wait: numpy is called as se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
 
@@ -15,8 +16,9 @@ from ferrum.core.arrays import Int32Array
 from ferrum.core.step import SamplingInstruction, SequencePart, StepPlan
 from ferrum.execution.block_table_rows import BlockTableRows
 from ferrum.execution.decode_arrays import DecodeArrays
-from ferrum.execution.sampling_columns import build_sampling_batch
-from ferrum.runtimes.protocol import LogprobBatch, StepBatch
+from ferrum.execution.logprob_batches import LogprobBatches, num_entries_of
+from ferrum.execution.sampling_columns import SamplingColumns
+from ferrum.runtimes.protocol import LogprobBatch, SamplingBatch, StepBatch
 
 # Stands in the columns where a token is known already.
 _NOTHING_TO_CHOOSE = SamplingInstruction(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, position=0)
@@ -31,6 +33,8 @@ class BatchBuilder:
     def __init__(self) -> None:
         self._tables = BlockTableRows()
         self._decodes = DecodeArrays(1)
+        self._sampling = SamplingColumns(1)
+        self._logprobs = LogprobBatches()
 
     def build(self, plan: StepPlan) -> StepBatch:
         """The plan's parts in order, rows of one part together."""
@@ -44,48 +48,58 @@ class BatchBuilder:
         if all(map(_is_plain_decode, parts)):
             if self._decodes.num_rows != len(parts):
                 self._decodes = DecodeArrays(len(parts))
-            return self._decodes.batch(parts, block_tables)
+            logprobs = self._logprobs.of_choices([part.choices[0] for part in parts])
+            return self._decodes.batch(parts, block_tables, logprobs)
+        return self._build_mixed(parts, block_tables)
+
+    def _build_mixed(self, parts: Sequence[SequencePart], block_tables: Int32Array) -> StepBatch:
         lengths = [len(part.token_ids) for part in parts]
         ends = list(accumulate(lengths))
-        output_rows, instructions, logprobs = _outputs(parts, lengths, ends)
-        token_ids, positions = _rows(parts, lengths, ends)
+        if any(part.scored for part in parts):
+            output_rows, instructions, known = _outputs_with_known_tokens(parts, lengths, ends)
+            logprobs: LogprobBatch | None = self._logprobs.of_rows(*known)
+        else:
+            output_rows, instructions = _outputs(parts, ends)
+            logprobs = self._logprobs.of_choices(instructions)
+        token_ids, positions = _rows(parts)
+        # One array and views of it: each call of numpy costs as much as a hundred of these numbers.
+        numbers = np.frombuffer(array("i", [*token_ids, *positions, 0, *ends, *output_rows]), np.int32)
+        num_rows, starts_end = ends[-1], 2 * ends[-1] + len(parts) + 1
         return StepBatch(
-            token_ids=token_ids,
-            positions=positions,
-            sequence_starts=np.array([0, *ends], dtype=np.int32),
+            token_ids=numbers[:num_rows],
+            positions=numbers[num_rows : 2 * num_rows],
+            sequence_starts=numbers[2 * num_rows : starts_end],
             block_tables=block_tables,
-            output_rows=np.array(output_rows, dtype=np.int32),
-            sampling=build_sampling_batch(instructions) if instructions else None,
+            output_rows=numbers[starts_end:],
+            sampling=self._sampling_of(instructions) if instructions else None,
             logprobs=logprobs,
         )
 
+    def _sampling_of(self, instructions: Sequence[SamplingInstruction]) -> SamplingBatch:
+        if self._sampling.num_rows != len(instructions):
+            self._sampling = SamplingColumns(len(instructions))
+        return self._sampling.batch(instructions)
+
 
 def _is_plain_decode(part: SequencePart) -> bool:
-    """One token, one choice, and nothing to be known beside it."""
-    return (
-        len(part.token_ids) == len(part.choices) == 1
-        and part.scored is None
-        and part.choices[0].logprobs is None
-    )
+    """One token, one choice, and nothing of a prompt to be known beside it."""
+    return len(part.token_ids) == len(part.choices) == 1 and part.scored is None
 
 
 def _outputs(
-    parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
-) -> tuple[list[int], list[SamplingInstruction], LogprobBatch | None]:
-    """The rows whose logits are needed, in order; how to choose after each; which want log-probabilities."""
-    if any(part.scored for part in parts):
-        return _outputs_with_known_tokens(parts, lengths, ends)
-    rows = [row for end, part in zip(ends, parts, strict=True) for row in range(end - len(part.choices), end)]
-    instructions = [choice for part in parts for choice in part.choices]
-    if all(each.logprobs is None for each in instructions):
-        return rows, instructions, None
-    num_entries = [_num_entries(each) for each in instructions]
-    return rows, instructions, _logprob_batch(num_entries, [-1] * len(rows))
+    parts: Sequence[SequencePart], ends: Sequence[int]
+) -> tuple[list[int], list[SamplingInstruction]]:
+    """The rows whose logits are needed, in order; how to choose after each."""
+    rows: list[int] = []
+    for end, part in zip(ends, parts, strict=True):
+        rows += range(end - len(part.choices), end)
+    return rows, [choice for part in parts for choice in part.choices]
 
 
 def _outputs_with_known_tokens(
     parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
-) -> tuple[list[int], list[SamplingInstruction], LogprobBatch]:
+) -> tuple[list[int], list[SamplingInstruction], tuple[list[int], list[int]]]:
+    """Rows and choices as ``_outputs``; beside them the columns of a LogprobBatch."""
     rows: list[int] = []
     instructions: list[SamplingInstruction] = []
     num_entries: list[int] = []
@@ -99,31 +113,12 @@ def _outputs_with_known_tokens(
             known_tokens += ids
         rows += range(end - len(part.choices), end)
         instructions += part.choices
-        num_entries += map(_num_entries, part.choices)
+        num_entries += map(num_entries_of, part.choices)
         known_tokens += [-1] * len(part.choices)
-    return rows, instructions, _logprob_batch(num_entries, known_tokens)
+    return rows, instructions, (num_entries, known_tokens)
 
 
-def _num_entries(choice: SamplingInstruction) -> int:
-    return 0 if choice.logprobs is None else choice.logprobs + 1
-
-
-def _logprob_batch(num_entries: Sequence[int], known_tokens: Sequence[int]) -> LogprobBatch:
-    return LogprobBatch(np.array(num_entries, np.int32), np.array(known_tokens, np.int32))
-
-
-def _rows(
-    parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]
-) -> tuple[Int32Array, Int32Array]:
-    """Token ids [num_tokens] and positions [num_tokens]."""
-    flat = chain.from_iterable(part.token_ids for part in parts)
-    return np.fromiter(flat, dtype=np.int32, count=ends[-1]), _positions(parts, lengths, ends)
-
-
-def _positions(parts: Sequence[SequencePart], lengths: Sequence[int], ends: Sequence[int]) -> Int32Array:
-    """Each part counts on from its own start: row number plus the distance between the two."""
-    distances = [
-        part.start_position - (end - length) for part, length, end in zip(parts, lengths, ends, strict=True)
-    ]
-    rows = np.arange(ends[-1], dtype=np.int32)
-    return rows + np.repeat(np.array(distances, dtype=np.int32), lengths)
+def _rows(parts: Sequence[SequencePart]) -> tuple[Iterator[int], Iterator[int]]:
+    """Token ids and positions; each part counts on from its own start."""
+    positions = [range(part.start_position, part.start_position + len(part.token_ids)) for part in parts]
+    return chain.from_iterable([part.token_ids for part in parts]), chain.from_iterable(positions)

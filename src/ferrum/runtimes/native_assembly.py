@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 import numpy as np
@@ -69,6 +69,11 @@ class _Ids:
             self._ids[key] = add(key)
         return self._ids[key]
 
+    def of_new(self, keys: Sequence[Any], add: Callable[[Sequence[Any]], Sequence[int]]) -> None:
+        """Gives all of them ids with one call, unless one has its own or comes twice."""
+        if len(set(keys)) == len(keys) and self._ids.keys().isdisjoint(keys):
+            self._ids.update(zip(keys, add(keys), strict=True))
+
 
 class _Assembly:
     def __init__(
@@ -112,7 +117,10 @@ class _Assembly:
         return self._plan.storage_of[name]
 
     def _weight(self, name: str) -> int:
-        return self._weights.of(name, lambda name: self._loading.add(self._tensors[name]))
+        return self._weights.of(name, lambda name: self._loading.add([self._tensors[name]])[0])
+
+    def _add_by_turns(self, names: Sequence[str]) -> range:
+        return self._loading.add([self._tensors[name] for name in names])
 
     def _vector(self, name: str) -> int:
         return self._vectors.of(name, lambda name: self._runtime.add_vector(self._values(name)))
@@ -124,6 +132,8 @@ class _Assembly:
         return dequantize(self._tensors[name]).reshape(-1)
 
     def _add_linear_group(self, group: LinearGroup) -> None:
+        if group.then:
+            self._weights.of_new([linear.weight for linear in group.linears], self._add_by_turns)
         segments = [self._segment(linear) for linear in group.linears]
         x = self._plan.quantized_storage_of[group.x] if group.is_quantized else self._buffer(group.x)
         then = [self._row_step(step) for step in group.then]

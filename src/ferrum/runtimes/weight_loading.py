@@ -6,7 +6,7 @@ never both in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ferrum import _native
 from ferrum.core.arrays import ByteArray
@@ -28,11 +28,17 @@ class WeightLoading:
         self._portion_bytes = portion_bytes
         self._tensors: list[tuple[int, QuantizedTensor]] = []
 
-    def add(self, tensor: QuantizedTensor) -> int:
-        """The id of the matrix ``tensor``, which must stay readable until ``pack``."""
-        weight = self._runtime.add_weight(tensor.type.ggml_id, tensor.num_rows, tensor.columns)
-        self._tensors.append((weight, tensor))
-        return weight
+    def add(self, tensors: Sequence[QuantizedTensor]) -> range:
+        """The ids of matrices, which must stay readable until ``pack``.
+
+        Several have as many rows each, a multiple of 32, and lie together, some columns of each by turns: to
+        be worked on like that.
+        """
+        shapes = [(each.type.ggml_id, each.num_rows, each.columns) for each in tensors]
+        first = self._runtime.add_weights(shapes)
+        ids = range(first, first + len(tensors))
+        self._tensors += zip(ids, tensors, strict=True)
+        return ids
 
     def pack(self) -> None:
         """Copies every tensor into the kernels' layout."""

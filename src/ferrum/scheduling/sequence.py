@@ -206,13 +206,22 @@ class Sequence:
         """
         start = self.num_computed_tokens
         token_ids = tuple(self.token_ids[start:])
+        num_forced = len(token_ids) - 1
         own_choice = self._choice_at((), self._gate)
         choices = (own_choice, *self._choices_after(drafts)) if drafts else (own_choice,)
         num_drafts = len(choices) - 1
         token_ids += drafts[:num_drafts]
         # By place: names would cost as much again, and there is one of these for each token.
         return SequencePart(
-            self.request_id, token_ids, start, block_table, choices, self.state_slot, None, num_drafts
+            self.request_id,
+            token_ids,
+            start,
+            block_table,
+            choices,
+            self.state_slot,
+            None,
+            num_drafts,
+            num_forced,
         )
 
     def _choices_after(self, drafts: tuple[int, ...]) -> tuple[SamplingInstruction, ...]:

@@ -6,7 +6,7 @@ Nothing here touches a token: results do not depend on how prompts are cut into 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 from statistics import median
@@ -139,14 +139,12 @@ class StepPace:
 
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
         num_outputs = sum([part.num_outputs for part in parts])
-        if _num_rows(parts) == len(parts):
-            return self._work.of_rows([part.start_position for part in parts], num_outputs)
-        return self._work.of(_work_parts(parts), num_outputs)
+        starts = [part.start_position for part in parts]
+        lengths = [len(part.token_ids) for part in parts]
+        if sum(lengths) == len(parts):
+            return self._work.of_rows(starts, num_outputs)
+        return self._work.of_runs(starts, lengths, num_outputs)
 
 
 def _num_rows(parts: Sequence[SequencePart]) -> int:
     return sum([len(part.token_ids) for part in parts])
-
-
-def _work_parts(parts: Iterable[SequencePart]) -> Iterable[WorkPart]:
-    return (WorkPart(part.start_position, len(part.token_ids)) for part in parts)

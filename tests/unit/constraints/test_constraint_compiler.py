@@ -157,6 +157,18 @@ def test_a_place_is_the_same_whatever_was_looked_at_meanwhile(compiler: Constrai
     assert plain.look().result(10) is looked.look().result(10) is None
 
 
+def test_a_place_knows_whether_it_may_end_also_when_others_were_looked_at_since(
+    compiler: ConstraintCompiler,
+) -> None:
+    gate = compiler.compile(Constraint.regex("a(bc)?|ax")).start()
+    first = gate.after(ord("a"))
+    roads = [first.after(ord("b")), first.after(ord("x")), first.after(ord("b")).after(ord("c"))]
+    assert [place.may_end for place in (gate, first, *roads)] == [False, True, False, True, True]
+    assert [place.is_complete for place in (gate, first, *roads)] == [False, False, False, True, True]
+    assert first.after(ord("x")) is roads[1]
+    assert first.look().result(10) is None
+
+
 def test_a_token_that_is_not_allowed_is_an_error_of_that_road_alone(compiler: ConstraintCompiler) -> None:
     gate = compiler.compile(Constraint.regex("ab")).start()
     assert isinstance(gate.after(ord("x")).error, ForbiddenToken)

@@ -64,6 +64,7 @@ instructions = st.builds(
     position=st.integers(0, 2**31 - 1),
     rules=st.sampled_from([None, TokenRules(RuleSettings())]),
     mask=st.sampled_from([None, np.ones(2, np.uint32)]),
+    logprobs=st.sampled_from([None, None, 0, 3]),
 )
 decodes = st.lists(
     st.tuples(instructions, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 2)), min_size=1, max_size=5
@@ -89,6 +90,12 @@ def test_a_step_of_decodes_reads_like_the_same_decodes_beside_a_prompt(
             assert written.dtype == expected.dtype, name
             assert written.tobytes() == expected.tobytes(), name
         assert batch.sequence_starts.tolist() == mixed.sequence_starts.tolist()[: num_rows + 1]
+        entries = [0 if choice.logprobs is None else choice.logprobs + 1 for choice, *_ in step]
+        for built in (batch, mixed):
+            assert (built.logprobs is not None) == any(entries)
+            if built.logprobs is not None:
+                assert built.logprobs.num_entries.tolist() == entries
+                assert built.logprobs.known_tokens.tolist() == [-1] * num_rows
         assert batch.sampling is not None
         assert mixed.sampling is not None
         for field in fields(SamplingBatch):

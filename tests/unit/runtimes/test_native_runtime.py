@@ -26,7 +26,14 @@ from ferrum.runtimes.numpy_interpreter import InterpreterMode, NumpyInterpreter
 from ferrum.runtimes.protocol import LogitsDetail, LogprobBatch, SamplingBatch, StepAborted, StepBatch
 from ferrum.weights.checkpoint import Checkpoint, open_checkpoint
 from ferrum.weights.tensor_types import TensorType
-from tiny_models import VOCABULARY, gemma3_metadata, llama_metadata, write_tiny_gemma3, write_tiny_llama
+from tiny_models import (
+    VOCABULARY,
+    gemma3_metadata,
+    llama_metadata,
+    random_tensor,
+    write_tiny_gemma3,
+    write_tiny_llama,
+)
 
 NUM_BLOCKS = 40
 WriteTiny = Callable[[Path, TensorType], Path]
@@ -55,6 +62,22 @@ def test_every_weight_type_runs_to_the_interpreters_bits(kind: TensorType, tmp_p
     exact = NumpyInterpreter(plan, checkpoint.tensors, NUM_BLOCKS, InterpreterMode.QUANTISED_EXACT)
     table = [5, 9, 2]
     np.testing.assert_array_equal(logits_of(native, tokens, 70, table), logits_of(exact, tokens, 70, table))
+
+
+@pytest.mark.parametrize("up_kind", [TensorType.Q6_K, TensorType.F16])
+def test_gate_and_up_may_be_of_two_types(up_kind: TensorType, tmp_path: Path) -> None:
+    up = random_tensor(np.random.default_rng(5), up_kind, (512, 256), 0.1)
+    path = write_tiny_llama(
+        tmp_path / "m.gguf", TensorType.Q4_K, metadata=wide_llama(), more_tensors={"blk.0.ffn_up.weight": up}
+    )
+    checkpoint, plan = open_tiny(path)
+    tokens = some_tokens(70)
+    native = NativeRuntime(plan, checkpoint.tensors, NUM_BLOCKS, 2, LIMITS)
+    exact = NumpyInterpreter(plan, checkpoint.tensors, NUM_BLOCKS, InterpreterMode.QUANTISED_EXACT)
+    for chunk in (70, 20, 1):  # Columns are gone on with in steps of few rows only.
+        table = [5, 9, 2]
+        ours, theirs = (logits_of(each, tokens, chunk, table) for each in (native, exact))
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

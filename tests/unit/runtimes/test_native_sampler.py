@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ferrum import _native
 from ferrum.core.arrays import FloatArray, Int32Array
 from ferrum.core.step import SamplingInstruction
+from ferrum.core.token_gate import full_mask, without_tokens
 from ferrum.core.token_rules import RuleSettings, TokenMask, TokenRules
 from ferrum.execution.sampling_columns import build_sampling_batch
 from ferrum.sampling.reference_sampler import Choice, allowed_tokens, choose, choose_with_state
@@ -130,6 +131,20 @@ def test_a_row_with_no_number_beyond_the_allowed_tokens_is_refused_all_the_same(
     instruction = SamplingInstruction(1.0, 0, 1.0, 0.0, 1, 1, mask=_prefix_mask(num_allowed))
     assert 0 <= native_choice(kernel_set, logits, instruction).token_id < num_allowed
     logits[-1] = np.nan
+    assert native_choice(kernel_set, logits, instruction).token_id == -1
+
+
+@pytest.mark.parametrize("kernel_set", KERNEL_SETS)
+@pytest.mark.parametrize("place", [0, 16, 40, 95, 98])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_with_no_number_among_forbidden_tokens_is_refused_all_the_same(
+    kernel_set: str, place: int, bad: float
+) -> None:
+    mask = without_tokens(full_mask(99), range(place % 2, 99, 2))
+    instruction = SamplingInstruction(1.0, 0, 1.0, 0.0, 1, 1, mask=mask)
+    logits = np.linspace(-1, 1, 99, dtype=np.float32)
+    assert native_choice(kernel_set, logits, instruction).token_id % 2 != place % 2
+    logits[place] = bad
     assert native_choice(kernel_set, logits, instruction).token_id == -1
 
 

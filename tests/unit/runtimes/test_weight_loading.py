@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +28,9 @@ class RecordingRuntime:
         self.shapes: list[tuple[int, int, int]] = []
         self.portions: list[list[tuple[int, int, ByteArray]]] = []
 
-    def add_weight(self, kind: int, rows: int, columns: int) -> int:
-        self.shapes.append((kind, rows, columns))
-        return len(self.shapes) - 1
+    def add_weights(self, shapes: Sequence[tuple[int, int, int]]) -> int:
+        self.shapes += shapes
+        return len(self.shapes) - len(shapes)
 
     def pack_weights(self, portion: list[tuple[int, int, ByteArray]]) -> None:
         self.portions.append(list(portion))
@@ -45,7 +46,9 @@ def test_every_row_comes_once_and_cuts_lie_on_tiles(portion_bytes: int) -> None:
     runtime = RecordingRuntime()
     loading = WeightLoading(runtime, portion_bytes)
     tensors = [tensor(rows, seed) for seed, rows in enumerate((1, 16, 37, 200, 5))]
-    assert [loading.add(each) for each in tensors] == [0, 1, 2, 3, 4]
+    together = tensors[1:3]
+    ids = [loading.add([tensors[0]]), loading.add(together), *(loading.add([each]) for each in tensors[3:])]
+    assert [weight for each in ids for weight in each] == [0, 1, 2, 3, 4]
     loading.pack()
     came: dict[int, list[bytes]] = {}
     for portion in runtime.portions:
@@ -71,7 +74,7 @@ def test_file_and_packed_weights_are_never_both_in_memory(tmp_path: Path) -> Non
     most_file_bytes = 0
 
     class WatchedRuntime:
-        add_weight = runtime.add_weight
+        add_weights = runtime.add_weights
 
         @staticmethod
         def pack_weights(portion: list[tuple[int, int, ByteArray]]) -> None:
@@ -81,7 +84,7 @@ def test_file_and_packed_weights_are_never_both_in_memory(tmp_path: Path) -> Non
 
     with open_checkpoint(path) as checkpoint:
         loading = WeightLoading(WatchedRuntime(), 4 << 20)
-        loading.add(checkpoint.tensors["w"])
+        loading.add([checkpoint.tensors["w"]])
         before = _resident_file_bytes()
         loading.pack()
         assert most_file_bytes - before < 16 << 20
@@ -92,7 +95,7 @@ def test_file_and_packed_weights_are_never_both_in_memory(tmp_path: Path) -> Non
 def test_rows_that_do_not_suit_the_weight_are_refused() -> None:
     runtime = _native.Runtime("", 1, 1, 1, 1, 1)
     runtime.reserve_weights(_native.packed_bytes(KIND.ggml_id, 40, COLUMNS))
-    weight = runtime.add_weight(KIND.ggml_id, 40, COLUMNS)
+    weight = runtime.add_weights([(KIND.ggml_id, 40, COLUMNS)])
     rows = np.zeros(16 * ROW_BYTES, np.uint8)
     with pytest.raises(ValueError, match="not added"):
         runtime.pack_weights([(weight + 1, 0, rows)])
@@ -102,7 +105,15 @@ def test_rows_that_do_not_suit_the_weight_are_refused() -> None:
         with pytest.raises(ValueError, match="on tiles"):
             runtime.pack_weights([(weight, first_row, data)])
     with pytest.raises(ValueError, match="reserved"):
-        runtime.add_weight(KIND.ggml_id, 16, COLUMNS)
+        runtime.add_weights([(KIND.ggml_id, 16, COLUMNS)])
+
+
+@pytest.mark.parametrize("rows", [(32, 64), (16, 16), (48, 48)])
+def test_weights_that_cannot_lie_by_turns_are_refused(rows: tuple[int, int]) -> None:
+    runtime = _native.Runtime("", 1, 1, 1, 1, 1)
+    runtime.reserve_weights(sum(_native.packed_bytes(KIND.ggml_id, each, COLUMNS) for each in rows))
+    with pytest.raises(ValueError, match="even number of tiles"):
+        runtime.add_weights([(KIND.ggml_id, each, COLUMNS) for each in rows])
 
 
 def _resident_file_bytes() -> int:

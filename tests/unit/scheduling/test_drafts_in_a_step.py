@@ -30,11 +30,40 @@ class DeadEnd:
         return DeadEnd(error=MalformedAnswer("9")) if token_id == 9 else self
 
 
+@dataclass(frozen=True)
+class Narrow:
+    """Allows one token after the other, where it names one, and then every token."""
+
+    token_ids: tuple[int | None, ...]
+    error: FerrumError | None = None
+
+    @property
+    def mask(self) -> TokenMask | None:
+        if not self.token_ids or self.token_ids[0] is None:
+            return None
+        return without_tokens(full_mask(96), [each for each in range(96) if each != self.token_ids[0]])
+
+    def after(self, token_id: int) -> TokenGate:
+        return Narrow(self.token_ids[1:])
+
+
 def _decoding(gate: TokenGate | None) -> Sequence:
     request = SequenceSpec("a", (1, 2), 8, True, SamplingParams(), seed=3, gate=gate)
     sequence = Sequence(request, 0, 0.0)
     sequence.take(sequence.part(2, (0,)), [SampledToken("a", 5)])
     return sequence
+
+
+def test_tokens_that_could_only_come_are_part_of_a_decode_also_with_drafts_behind_them() -> None:
+    gate = Narrow((None, 6, 7))
+    request = SequenceSpec("a", (1, 2), 8, True, SamplingParams(), seed=3, gate=gate, most_forced=15)
+    sequence = Sequence(request, 0, 0.0)
+    sequence.take(sequence.part(2, (0,)), [SampledToken("a", 5)])
+    for drafts in ((), (8, 9)):
+        part = sequence.decode_part(drafts, (0,))
+        assert part.token_ids == (5, 6, 7, *drafts)
+        assert (part.num_forced, part.num_drafts, part.is_decode) == (2, len(drafts), True)
+        assert len(part.choices) == 1 + len(drafts)
 
 
 def test_every_drafted_token_has_a_choice_after_it_at_its_own_position() -> None:

@@ -90,6 +90,18 @@ def test_a_prompt_beside_decodes_that_were_slow_before_it_is_not_thought_cheap()
     assert pace.predict_chunk(2000, 30) == pytest.approx(added, rel=0.02)
 
 
+def test_tokens_that_could_only_come_say_nothing_of_prompts() -> None:
+    """They are decodes of several rows, whose cost beside others is not that of a prompt's tokens."""
+    machine, pace = SimulatedMachine(), taught(SimulatedMachine())
+    before = pace.predict_chunk(500, 64)
+    forced = SequencePart("f", (1, 2, 3), 300, (), (CHOICE,), num_forced=2)
+    decodes = [*(decode(200) for _ in range(7)), forced]
+    for _ in range(30):
+        pace.learn(decodes, 2.0 * machine.seconds(decodes))
+    assert pace.predict_chunk(500, 64) == before
+    assert pace.predict_decodes(decodes) == pytest.approx(2.0 * machine.seconds(decodes), rel=0.02)
+
+
 @given(seconds=st.floats(0.0, 1.0), start=st.integers(0, 8000), most=st.integers(1, 600))
 def test_a_chunk_within_a_time_is_the_longest_there_is(seconds: float, start: int, most: int) -> None:
     pace = StepPace(WORK)
