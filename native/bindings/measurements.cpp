@@ -1,4 +1,7 @@
 // Ceilings of the machine.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include "../measure/arithmetic_rate.h"
 #include "../measure/read_bandwidth.h"
 #include "../runtime/step.h"
