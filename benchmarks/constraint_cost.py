@@ -10,14 +10,19 @@ see its log-probability, are compared with free ones that see theirs.
 
 Beside it a stream runs alone and while pathological constraints, never seen before, are compiled: its gaps
 over its median say what they do to others. Those that touch the time from the request to its acceptance are
-compilation's; what follows is a prompt that joins and a step of two sequences, as with any request.
+compilation's; what follows is a prompt that joins and a step of two sequences, as with any request. What the
+machine alone does (other processes, a host that takes processors away) is measured by processes, one on each
+processor, that look at the clock and do nothing else, for as long as a stream takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -204,20 +209,28 @@ async def first_token(engine: ContinuousBatchEngine, constraint: Constraint | No
 @dataclass(frozen=True, slots=True)
 class Gaps:
     """Of one stream, over its own median: the largest while a constraint was compiled (0: there was none),
-    and the largest of the others. ``word``: what became of the request, ``compile_s`` how long it took.
+    and the largest of the others. ``stream_s`` is how long it took, ``median_s`` its median gap. ``word``:
+    what became of the request, ``compile_s``: how long that took.
     """
 
     compiling: float
     others: float
+    stream_s: float
+    median_s: float
     word: str = ""
     compile_s: float = 0.0
 
 
 async def measure_gaps(engine: ContinuousBatchEngine, rounds: int) -> None:
-    print(f"gaps of a stream over its median, largest of each of {rounds} streams:")
+    print(f"gaps of a stream over its median, largest of each of {rounds} streams, in brackets their median:")
     for name, with_other in (("alone", False), ("beside a request of no constraint", True)):
         found = [await stream_gaps(engine, f"{name}-{i}", None, with_other) for i in range(rounds)]
         print(f"  {name}: {listed(each.others for each in found)}")
+        if not with_other:
+            stream_s = statistics.median(each.stream_s for each in found)
+            median_s = statistics.median(each.median_s for each in found)
+            pauses = [longest_pause(stream_s) for _ in range(rounds)]
+            print(f"  the machine alone: {listed(1 + pause / median_s for pause in pauses)}")
     for name, make in PATHOLOGICAL.items():
         found = [await stream_gaps(engine, f"{name}-{i}", make(i), True) for i in range(rounds)]
         print(
@@ -228,7 +241,23 @@ async def measure_gaps(engine: ContinuousBatchEngine, rounds: int) -> None:
 
 
 def listed(values: Iterable[float]) -> str:
-    return ", ".join(f"{value:.1f}" for value in values)
+    known = list(values)
+    return f"{', '.join(f'{value:.1f}' for value in known)} ({statistics.median(known):.1f})"
+
+
+def longest_pause(seconds: float) -> float:
+    """Longest time in which one of the processors did not come to look at the clock."""
+    looks = [
+        f"import os, time; os.sched_setaffinity(0, {{{processor}}}); last = time.perf_counter(); "
+        f"end = last + {seconds}; longest = 0.0\n"
+        "while last < end: now = time.perf_counter(); longest = max(longest, now - last); last = now\n"
+        "print(longest)"
+        for processor in sorted(os.sched_getaffinity(0))
+    ]
+    processes = [
+        subprocess.Popen([sys.executable, "-I", "-S", "-c", each], stdout=subprocess.PIPE) for each in looks
+    ]
+    return max(float(process.communicate()[0]) for process in processes)
 
 
 async def stream_gaps(
@@ -248,7 +277,8 @@ async def stream_gaps(
     for earlier, later in gaps:
         is_compiling = constraint is not None and earlier < accepted_at and later > asked_at
         (compiling if is_compiling else others).append((later - earlier) / median)
-    return Gaps(max(compiling), max(others), word, accepted_at - asked_at)
+    stream_s = times[-1] - times[0]
+    return Gaps(max(compiling), max(others), stream_s, median, word, accepted_at - asked_at)
 
 
 async def answer_or_refusal(

@@ -8,6 +8,7 @@ namespace ferrum {
 // Before the others: they take these as arguments.
 void bind_plan_steps(nanobind::module_& m);
 void bind_runtime(nanobind::module_& m);
+void bind_attention_cut(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
 void bind_measurements(nanobind::module_& m);
 void bind_strings(nanobind::module_& m);

@@ -6,6 +6,7 @@ NB_MODULE(_native, m) {
 
   ferrum::bind_plan_steps(m);
   ferrum::bind_runtime(m);
+  ferrum::bind_attention_cut(m);
   ferrum::bind_kernels(m);
   ferrum::bind_measurements(m);
   ferrum::bind_strings(m);

@@ -117,7 +117,7 @@ class ConstraintCompiler:
     def warm_up(self) -> None:
         """Makes the engine's tokenizer and a process now, beside, so that no constraint waits for them."""
         with self._lock:
-            self._pool().submit(self._warm_up)
+            self._pool().submit(self._prepare)
 
     def close(self) -> None:
         """Ends the workers; what they are at ends by itself."""
@@ -148,6 +148,8 @@ class ConstraintCompiler:
 
     def _compile_now(self, constraint: Constraint) -> CompiledConstraint:
         try:
+            if not self._tokenizer.is_made:
+                self._prepare()  # Two things at once: with one processor they would take twice as long.
             with self._loans.borrowed():
                 return self._build(constraint)
         except FerrumError:
@@ -157,18 +159,12 @@ class ConstraintCompiler:
         except Exception as error:
             raise InternalError(f"compiling a {constraint.kind} failed: {error!r}") from error
 
-    def _warm_up(self) -> None:
-        with self._loans.borrowed():
-            self._prepare()
-
     def _prepare(self) -> None:
         """Both take their time; the process starts while the vocabulary is read."""
         self._reader.warm_up()
         self._tokenizer.get()
 
     def _build(self, constraint: Constraint) -> CompiledConstraint:
-        if not self._tokenizer.is_made:
-            self._prepare()
         tokenizer = self._tokenizer.get()
         delimiter = constraint.starts_after
         delimiter_id = None if delimiter is None else self._tokenizer.delimiter_id(delimiter)

@@ -185,3 +185,18 @@ def test_texts_of_any_length_and_kind_pass_unchanged() -> None:
         for fd in (near_read, far_write, near_write):
             os.close(fd)
     os.close(far_read)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor only")
+def test_a_process_works_where_its_asker_may_run(reader: ConstraintReader) -> None:
+    """Who asks may have borrowed a processor."""
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {max(allowed)})
+        process_id = waiting_process(reader)
+        assert os.sched_getaffinity(process_id) == {max(allowed)}
+        os.sched_setaffinity(0, allowed)
+        assert waiting_process(reader) == process_id
+        assert os.sched_getaffinity(process_id) == allowed
+    finally:
+        os.sched_setaffinity(0, allowed)

@@ -136,6 +136,6 @@ async def test_a_loan_ends_when_its_reader_dies_is_too_slow_or_has_no_caller(
         act(reader, compiling)
         await asyncio.wait([compiling])
         assert compiling.cancelled() or isinstance(compiling.exception(), ConstraintTooComplex)
-        await eventually(lambda: loans.num_wanted == 0, 10.0)
+        await eventually(lambda: loans.num_wanted == 0, 3.0)  # Long before it would run out.
     finally:
         compiler.close()
