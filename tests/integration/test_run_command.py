@@ -221,8 +221,8 @@ def test_chat_template_file_is_used_and_a_broken_one_named_with_its_line(
     ("options", "words"),
     [
         (["--prompt", ""], "prompt is empty"),
-        (["--prompt", "x", "--temperature", "-1"], "temperature"),
-        (["--prompt", "x", "--top-p", "0"], "top_p"),
+        (["--prompt", "x", "--temperature", "-1"], "--temperature: must be"),
+        (["--prompt", "x", "--top-p", "0"], "--top-p: must be"),
         (["--prompt", "x", "--threads", "0"], "threads"),
         (["--prompt", "x", "--context-length", "99999"], "--context-length"),
         (["--prompt", "x", "--context-length", "8"], "context holds 8 tokens"),

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ferrum import environment
 from ferrum.cli.download_progress import DownloadProgress
-from ferrum.cli.model_options import KvDtypeOption
+from ferrum.cli.model_options import KvDtypeOption, ModelArgument
 from ferrum.core.kv_dtype import KvDtype
 from ferrum.models.architectures import build_plan
 from ferrum.plan.cost import OperationCost, PlanCost, plan_cost
@@ -27,7 +27,7 @@ PIPE_WIDTH = 200
 
 
 def plan(
-    model: Annotated[str, typer.Argument(help="A short name, a path, hf:ORG/REPO[:FILE] or pypi:PACKAGE.")],
+    model: ModelArgument,
     depth: Annotated[
         int, typer.Option(help="Tokens of the sequence so far, for attention's share.", min=1)
     ] = 1,

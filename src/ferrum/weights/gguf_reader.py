@@ -95,9 +95,8 @@ def _map_file(path: Path) -> tuple[mmap.mmap, FileFingerprint]:
 
 def _read_header(path: Path, mapping: mmap.mmap, cursor: GgufCursor) -> tuple[int, int]:
     """Magic, version and the two counts: number of tensors, number of metadata pairs."""
-    magic = mapping[: len(MAGIC)]
-    if magic != MAGIC:
-        raise MalformedCheckpoint(str(path), f"is not a GGUF file: it starts with {magic!r}, not {MAGIC!r}")
+    if mapping[: len(MAGIC)] != MAGIC:
+        raise MalformedCheckpoint(str(path), f"is not a GGUF file: it does not begin with {MAGIC.decode()}")
     cursor.position = len(MAGIC)
     version = cursor.read_u32("version")
     if version & 0xFFFF == 0 and version:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ferrum.cli.grouped_help import GroupedCommand
 from ferrum.cli.sampling_options import OPTIONS, takes_sampling_options
-from ferrum.core.errors import FerrumError, InvalidConfig, InvalidRequest
+from ferrum.core.errors import FerrumError, InvalidConfig
 from ferrum.core.sampling_params import SamplingParams
 
 # What one answer at a terminal has no use for, and what other options of the command say.
@@ -111,8 +111,9 @@ def test_a_bias_that_is_none_is_refused_with_an_example(text: str) -> None:
 )
 def test_values_out_of_range_are_refused_by_name(arguments: str) -> None:
     option, value = arguments.split()
-    with pytest.raises(InvalidRequest, match=r"xtc_probability|mirostat|logit_bias"):
+    with pytest.raises(InvalidConfig) as caught:
         read(option, value)
+    assert caught.value.field.startswith(option)
 
 
 def test_help_stands_in_groups_each_option_in_one() -> None:

@@ -274,13 +274,23 @@ async def test_client_that_leaves_while_sending_its_body_harms_nobody(app: Starl
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "/nowhere", 404), ("GET", CHAT, 405), ("DELETE", "/v1/models", 405)],
+    ("method", "path", "status", "advice"),
+    [
+        ("GET", "/nowhere", 404, CHAT),
+        ("POST", "/chat/completions", 404, CHAT),
+        ("POST", "/v1/chat/completions/chat/completions", 404, CHAT),
+        ("POST", "/v1/embeddings", 404, PLAIN),
+        ("GET", CHAT, 405, "send it as POST"),
+        ("DELETE", "/v1/models", 405, "GET"),
+    ],
 )
-async def test_wrong_routes_and_methods_get_an_error_object(
-    app: Starlette, method: str, path: str, status: int
+async def test_wrong_routes_and_methods_get_an_error_object_that_says_what_there_is(
+    app: Starlette, method: str, path: str, status: int, advice: str
 ) -> None:
     answer = await get(app, path, method=method)
 
+    message = answer.json["error"]["message"]
     assert answer.status == status
-    assert path in answer.json["error"]["message"]
+    assert message.startswith(f"there is no {method} {path}; ")
+    assert advice in message
+    assert "admin" not in message
