@@ -304,6 +304,8 @@ class ContinuousBatchEngine:
     def _mailbox(self) -> LoopMailbox:
         loop = asyncio.get_running_loop()
         self._loans.add_messenger(threading.get_native_id())
+        # Threads that are started for a request may run for ever where this one may now.
+        self._loans.messenger_came()
         return self._mailboxes.setdefault(
             loop, LoopMailbox(loop, self._steps.cancel_outlet, self._loans.messenger_came)
         )

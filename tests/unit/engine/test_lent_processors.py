@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from engine_factory import ask, build_workshop, eventually, running
@@ -66,6 +69,23 @@ async def test_steps_do_without_a_processor_while_it_is_borrowed() -> None:
     assert executor.lent[:3] == [0, 0, 0], "the running step goes on as it began"
     assert executor.lent[3:6] == [1, 1, 1]
     assert set(executor.lent[6:]) == {0}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nobody can be sent away")
+async def test_what_a_request_starts_may_run_where_the_loop_may_though_it_was_sent_away() -> None:
+    allowed = os.sched_getaffinity(0)
+    loans = ProcessorLoans(1, lambda: sorted(allowed)[:2])
+    loans.add_messenger(threading.get_native_id())
+    async with running(build_workshop(loans=loans)) as workshop:
+        with ThreadPoolExecutor(1) as threads, ExitStack() as loan:
+            threads.submit(loan.enter_context, loans.borrowed()).result(5)
+            assert os.sched_getaffinity(0) == {min(allowed)}
+            answer = asyncio.create_task(workshop.engine.infer(ask()))
+            await asyncio.sleep(0)  # It has been taken, and nothing of it delivered.
+            affinity = os.sched_getaffinity(0)
+            threads.submit(loan.close).result(5)
+        await answer
+    assert affinity == allowed
 
 
 async def test_long_steps_keep_their_processors(monkeypatch: pytest.MonkeyPatch) -> None:
