@@ -75,11 +75,12 @@ class ProcessorLoans:
             yield
             return
         end = self._clock() + LONGEST_LOAN_S
-        with self._step_ended:
-            self._loan_ends.append(end)
-            self._step_ended.wait_for(lambda: not self._are_all_in_use, _PATIENCE_S)
-            home = self._keep_apart()
+        home: Set[int] = frozenset()
+        self._loan_ends.append(end)
         try:
+            with self._step_ended:
+                self._step_ended.wait_for(lambda: not self._are_all_in_use, _PATIENCE_S)
+                home = self._keep_apart()
             yield
         finally:
             _move(threading.get_native_id(), home)

@@ -74,6 +74,16 @@ def test_work_that_fails_ends_its_loan() -> None:
     assert loans.num_wanted == 0
 
 
+def test_work_that_cannot_begin_ends_its_loan() -> None:
+    def interrupted() -> list[int]:
+        raise KeyboardInterrupt
+
+    loans = ProcessorLoans(1, interrupted)
+    with pytest.raises(KeyboardInterrupt), loans.borrowed():
+        pass
+    assert loans.num_wanted == 0
+
+
 def test_work_begins_when_the_step_ends_that_has_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ferrum.core.processor_loans._PATIENCE_S", 10.0)
     loans = ProcessorLoans(1)
