@@ -9,7 +9,7 @@ namespace ferrum {
 namespace {
 
 constexpr int kQueriesPerTile = 32;
-// Tasks per member, were they all of one size: a tile of more work than one of those is split by pieces.
+// Tasks per member that even out who gets how many: with fewer tiles, they are split by pieces.
 constexpr int kTasksPerMember = 16;
 // A chunk that fills fewer tiles than these is cut into the smallest that leave no pass of the kernel half empty:
 // measured, its rows then cost what those of long chunks do, also beside decodes, instead of up to 2.5 times as much.
@@ -58,17 +58,15 @@ int AttentionTiles::cut(const Step& step) {
 
 void AttentionTiles::deal_tasks(int wanted) {
   tile_of_task_.clear();
-  long total = 0;
-  for (const Tile& tile : tiles_) total += tile.work();
-  int rows_left = wanted;
+  const int num_tiles = int(tiles_.size());
+  int rows_left = num_tiles < wanted ? wanted : 0;
   size_t states = 0;
   const auto deal = [&](size_t index) {
     Tile& tile = tiles_[index];
     const int pieces = tile.end_piece - tile.first_piece, rows = tile.num_rows();
     tile.pieces_per_task = pieces;
-    if (rows <= rows_left) {
-      const int tasks = int((wanted * tile.work() + total - 1) / total);
-      tile.pieces_per_task = divide_up(pieces, std::min(pieces, tasks));
+    if (pieces > 1 && rows <= rows_left) {
+      tile.pieces_per_task = divide_up(pieces, std::min(pieces, divide_up(wanted * rows, num_tiles)));
       tile.num_tasks = divide_up(pieces, tile.pieces_per_task);
     }
     tile.first_task = int(tile_of_task_.size());

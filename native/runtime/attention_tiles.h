@@ -1,7 +1,7 @@
 // How a step's attention is cut into tasks: the same for all layers of one shape, so it is worked out once a step.
 //
-// A tile is a few rows of one sequence and one KV head with all its query heads. Where it is a large part of all work,
-// its pieces become tasks too, as far as the room for their states goes.
+// A tile is a few rows of one sequence and one KV head with all its query heads. Where there are fewer tiles than the
+// team could use, the pieces of a tile become tasks too, as far as the room for their states goes.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,6 @@ class AttentionTiles {
     size_t first_state;  // of its pieces' states of one row, where it has several tasks
 
     int num_rows() const { return end_row - first_row; }
-    long work() const { return long(num_rows()) * (end_piece - first_piece); }
   };
 
   // Pieces [begin, end) of a tile that one task works on; no tile: there is no such task.

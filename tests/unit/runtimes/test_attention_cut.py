@@ -106,19 +106,14 @@ def test_a_lone_row_of_one_head_is_split_as_finely_as_its_keys_allow() -> None:
 
 def test_a_short_chunk_at_depth_is_split_by_its_keys() -> None:
     tasks = _cut(THREE, (7000, 13))
-    assert len(tasks) >= 0.8 * TASKS_PER_MEMBER * THREADS
+    assert len(tasks) >= TASKS_PER_MEMBER * THREADS
     # Six tiles; room for states of 32 rows leaves two of the smallest whole.
     assert _largest_share(tasks) < 0.14
     assert _passes_over_least(THREE, tasks) < 1.05
 
 
-@pytest.mark.parametrize("num_streams", [8, 11, 40])
-def test_a_short_chunk_beside_streams_is_split_by_its_keys(num_streams: int) -> None:
-    assert _largest_share(_cut(THREE, *[(600, 1)] * num_streams, (7000, 13))) < 0.14
-
-
-def test_a_deep_stream_beside_many_short_ones_is_split_by_its_keys() -> None:
-    assert _largest_share(_cut(THREE, *[(100, 1)] * 15, (7000, 1))) < 0.05
+def test_a_short_chunk_beside_eight_streams_is_split_by_its_keys() -> None:
+    assert _largest_share(_cut(THREE, *[(600, 1)] * 8, (7000, 13))) < 0.14
 
 
 @pytest.mark.parametrize(
