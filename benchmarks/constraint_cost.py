@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from machine_pauses import longest_pause
 
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
@@ -243,21 +242,6 @@ async def measure_gaps(engine: ContinuousBatchEngine, rounds: int) -> None:
 def listed(values: Iterable[float]) -> str:
     known = list(values)
     return f"{', '.join(f'{value:.1f}' for value in known)} ({statistics.median(known):.1f})"
-
-
-def longest_pause(seconds: float) -> float:
-    """Longest time in which one of the processors did not come to look at the clock."""
-    looks = [
-        f"import os, time; os.sched_setaffinity(0, {{{processor}}}); last = time.perf_counter(); "
-        f"end = last + {seconds}; longest = 0.0\n"
-        "while last < end: now = time.perf_counter(); longest = max(longest, now - last); last = now\n"
-        "print(longest)"
-        for processor in sorted(os.sched_getaffinity(0))
-    ]
-    processes = [
-        subprocess.Popen([sys.executable, "-I", "-S", "-c", each], stdout=subprocess.PIPE) for each in looks
-    ]
-    return max(float(process.communicate()[0]) for process in processes)
 
 
 async def stream_gaps(

@@ -4,9 +4,9 @@
 
 Eight streams decode; then a prompt of 8,000 random tokens arrives. Prints the gaps between the streams'
 tokens before and while it is computed, and its time to first token beside the same alone, just before and
-just after. The largest gap is that of the machine, too: whatever else it does shows there, so the 99th
-percentile is printed with it. A host that limits processor time stops the whole machine for 10 or 20 ms when
-it has computed without a pause for long; `--rounds` repeats everything and ends with the medians.
+just after. The largest gap is that of the machine, too: so the 99th percentile is printed with it, and the
+longest pause that the machine makes by itself when every processor only computes, for as long as the prompt
+took (machine_pauses.py). `--rounds` repeats everything and ends with the medians.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
+
+from machine_pauses import longest_pause
 
 from ferrum.assembly.model_loading import LoadOptions
 from ferrum.assembly.start_model import start_model
@@ -98,6 +100,7 @@ class Experiment:
             before_s, alone_s = alone_s, await self.first_token_s()
             rounds.append(Round((before_s + alone_s) / 2, beside_s, gaps))
             rounds[-1].report()
+            print(f"the machine alone: longest pause {longest_pause(beside_s) * 1e3:.1f} ms")
         if num_rounds > 1:
             stretches = statistics.median(each.stretch for each in rounds)
             largest = statistics.median(each.gaps.largest / each.gaps.usual for each in rounds)

@@ -215,8 +215,8 @@ void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const 
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
     const int tiles = tile + most_tiles <= tile_end ? most_tiles : 1;
     const int following = tile + (tiles_ahead > tiles ? tiles_ahead : tiles);
-    const uint8_t* ahead = following < tile_end ? weight.tile(following)
-                                                : next + size_t(following - tile_end) * weight.tile_bytes;
+    const uint8_t* ahead =
+        following < tile_end ? weight.tile(following) : next + size_t(following - tile_end) * weight.tile_bytes;
     tile += tiles;
     if (tiles == 1) linear_rows<L, 1>(weight, w, ahead, x, row_begin, row_end, target, out_stride, tile_bias);
     else linear_rows<L, kMostTiles>(weight, w, ahead, x, row_begin, row_end, target, out_stride, tile_bias);

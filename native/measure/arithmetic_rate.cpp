@@ -67,12 +67,9 @@ class LinearWork {
 
   void run(int chunk) {
     const int begin = chunk * kTilesPerCall, tiles = std::min(kTilesPerCall, size_.tiles - begin);
-    const WeightView view{shape_.type,
-                          tiles * kTileColumns,
-                          shape_.columns,
-                          weight_.as<uint8_t>() + size_t(begin) * size_.tile_bytes,
-                          size_.tile_bytes,
-                          2 * size_.tile_bytes,
+    const WeightView view{shape_.type,        tiles * kTileColumns,
+                          shape_.columns,     weight_.as<uint8_t>() + size_t(begin) * size_.tile_bytes,
+                          size_.tile_bytes,   2 * size_.tile_bytes,
                           size_.scales_offset};
     constexpr size_t stride = size_t(kTilesPerCall) * kTileColumns;
     if (is_quantized_)

@@ -36,8 +36,8 @@ std::vector<WeightView> WeightStore::add(const std::vector<WeightShape>& shapes)
   std::vector<WeightView> views;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const WeightShape& shape = shapes[i];
-    views.push_back({shape.type, shape.rows, shape.columns, place, sizes[i].tile_bytes, 2 * tile_bytes,
-                     sizes[i].scales_offset});
+    views.push_back(
+        {shape.type, shape.rows, shape.columns, place, sizes[i].tile_bytes, 2 * tile_bytes, sizes[i].scales_offset});
     place += 2 * sizes[i].tile_bytes;
   }
   return views;

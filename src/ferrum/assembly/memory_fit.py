@@ -87,7 +87,8 @@ class MemoryNeeds:
     def most_blocks(self, sizes: Sizes) -> int:
         """More than this is not worth having."""
         ordinary = max(sizes.context_length, ORDINARY_POOL_TOKENS)
-        wanted = self.blocks_for(min(sizes.sequences * sizes.context_length, ordinary))
+        # Nobody shares a block that is partly filled.
+        wanted = min(sizes.sequences * self.blocks_for(sizes.context_length), self.blocks_for(ordinary))
         return max(wanted, self.least_blocks(sizes))
 
     def fixed_bytes(self, sizes: Sizes) -> int:

@@ -19,9 +19,12 @@ from ferrum.scheduling.work_rates import WorkRates
 
 # Of a step's time, what its prompts took at least, however long its decodes were thought to take.
 _LEAST_SHARE = 0.1
-# How many steps of decodes alone say how slow they are, and how few do not. Of steps alike in a row, the
-# rates are learned from as many: each corrects 30 % of the error, so of what is older 0.5 % would be left.
-_RECENT_STEPS, _FEWEST_STEPS = 15, 5
+# How many steps of decodes alone say how slow they are, and how few do not. The median of 15 is up to a tenth
+# off that of a second, and so would be every step beside a prompt, which takes a multiple of it.
+_RECENT_STEPS, _FEWEST_STEPS = 40, 5
+# Of steps alike in a row, the rates are learned from so many: each corrects 30 % of the error, so of what is
+# older 0.5 % would be left.
+_TAUGHT_STEPS = 15
 
 _IS_DECODE = attrgetter("is_decode")
 
@@ -119,7 +122,7 @@ class StepPace:
             self._decode_rates()
         self._recent.append(step)
         self._slowness_of.clear()
-        self._num_unread = min(self._num_unread + 1, _RECENT_STEPS)
+        self._num_unread = min(self._num_unread + 1, _TAUGHT_STEPS)
 
     def _decode_rates(self) -> WorkRates:
         for step in islice(self._recent, len(self._recent) - self._num_unread, None):

@@ -73,6 +73,11 @@ def test_few_short_sequences_get_no_more_than_they_can_use() -> None:
     assert fit(bound(10**12), wished).num_blocks * BLOCK == 3 * 1024
 
 
+def test_each_sequence_has_blocks_of_its_own_for_a_whole_context() -> None:
+    found = fit(None, Sizes(context_length=2 * BLOCK + 1, sequences=3, batch_tokens=64))
+    assert found.num_blocks == 3 * 3
+
+
 def test_one_long_context_is_always_whole() -> None:
     wished = Sizes(context_length=131_072, sequences=1, batch_tokens=512)
     assert fit(bound(10**12), wished).num_blocks * BLOCK == 131_072

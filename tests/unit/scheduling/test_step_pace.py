@@ -64,7 +64,7 @@ def test_the_last_decodes_being_slow_says_little_of_the_next() -> None:
     """A prompt that is being taken in beside them slows a few; it is predicted for by what was before."""
     machine, pace = SimulatedMachine(), taught(SimulatedMachine())
     decodes = [decode(200) for _ in range(8)]
-    for slowness in [1.0] * 20 + [1.5] * 6:
+    for slowness in [1.0] * 40 + [1.5] * 15:
         pace.learn(decodes, slowness * machine.seconds(decodes))
     assert pace.predict_decodes(decodes) == pytest.approx(machine.seconds(decodes), rel=0.01)
 
@@ -72,7 +72,7 @@ def test_the_last_decodes_being_slow_says_little_of_the_next() -> None:
 def test_decodes_that_stay_slow_are_predicted_so() -> None:
     machine, pace = SimulatedMachine(), taught(SimulatedMachine())
     decodes = [decode(200) for _ in range(8)]
-    for _ in range(15):
+    for _ in range(40):
         pace.learn(decodes, 3.0 * machine.seconds(decodes))
     assert pace.predict_decodes(decodes) == pytest.approx(3.0 * machine.seconds(decodes), rel=0.01)
 
@@ -81,7 +81,7 @@ def test_a_prompt_beside_decodes_that_were_slow_before_it_is_not_thought_cheap()
     """What a mixed step takes longer than its decodes is the prompt's, not hidden in too slow decodes."""
     machine, pace = SimulatedMachine(), taught(SimulatedMachine())
     decodes = [decode(200) for _ in range(8)]
-    for slowness in [1.0] * 20 + [1.5] * 6:
+    for slowness in [1.0] * 40 + [1.5] * 15:
         pace.learn(decodes, slowness * machine.seconds(decodes))
     both = [*decodes, chunk(2000, 30)]
     for _ in range(30):
