@@ -104,6 +104,7 @@ class Runtime {
     step.block_tables = block_tables.data();
     step.block_table_stride = int(block_tables.shape(1));
     step.output_rows = output_rows.data();
+    require(num_lent_threads >= 0, "num_lent_threads is negative");
     step.num_lent_threads = num_lent_threads;
     check_rows(step, limits, vocabulary_);
 

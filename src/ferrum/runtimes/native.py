@@ -198,7 +198,8 @@ class NativeRuntime:
         """The processors where the compute threads last ran, the caller's first; negative where one sleeps or
         it is not known. Any thread may ask.
         """
-        return [] if self._native is None else self._native.thread_places()
+        native = self._native  # which another thread may let go at any time
+        return [] if native is None else native.thread_places()
 
     def abort(self) -> None:
         if self._native is not None:

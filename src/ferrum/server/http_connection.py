@@ -15,7 +15,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ferrum.core.errors import FerrumError
-from ferrum.server.disconnect import HALF_CLOSED
+from ferrum.server.disconnect import FIRST_DOUBT_S, HALF_CLOSED
 from ferrum.server.error_responses import error_body, error_kind
 from ferrum.server.wire_errors import HeadTooLarge, MalformedHttp
 
@@ -24,10 +24,6 @@ MAX_HEAD_BYTES = 64 * 1024
 
 # A head is one packet, or a few. Longer than clients keep a connection they opened in advance.
 HEAD_S = 60.0
-
-# A client that writes no more may still read, or be gone: what is written to it tells, since one that is gone
-# resets the connection. The first two writes lie so far apart; the pauses double from then on.
-FIRST_PROBE_S = 0.1
 
 # Any number of these may come before an answer (RFC 9110 15.2), and clients skip them.
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -80,7 +76,7 @@ class HttpConnection(HttpToolsProtocol):
         # No other request can follow.
         self.cycle.keep_alive = False
         self._half_closed.set()
-        self._probe(FIRST_PROBE_S)
+        self._probe(FIRST_DOUBT_S)
         return True
 
     def on_message_begin(self) -> None:

@@ -12,15 +12,12 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ferrum.server.disconnect import HALF_CLOSED, cancel_and_wait, wait_for_disconnect
+from ferrum.server.disconnect import FIRST_DOUBT_S, HALF_CLOSED, cancel_and_wait, wait_for_disconnect
 from ferrum.server.engine_door import ChunkStream
 from ferrum.server.error_responses import error_body, record_failure
 
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
-
-# From one ping to the next when the client writes no more; the pauses double up to the usual one.
-FIRST_DOUBT_S = 0.1
 
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
