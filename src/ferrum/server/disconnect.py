@@ -14,8 +14,8 @@ Answer = TypeVar("Answer")
 # Key in a request's ASGI state: an asyncio.Event, set when the client writes no more. It may still read.
 HALF_CLOSED = "half_closed"
 
-# Such a client may also be gone: what is written to it tells, since one that is gone resets the connection. The
-# first two writes lie so far apart; the pauses double from then on.
+# Such a client may also be gone: what is written to it tells, since one that is gone resets the connection.
+# The first two writes lie so far apart; the pauses double from then on.
 FIRST_DOUBT_S = 0.1
 
 
