@@ -214,7 +214,8 @@ def test_idle_server_uses_no_processor(running: ServerProcess) -> None:
     before = running.cpu_seconds()
     time.sleep(1.0)
 
-    assert running.cpu_seconds() - before <= 0.03
+    # Whole ticks of 10 ms, three of them at most.
+    assert round(running.cpu_seconds() - before, 2) <= 0.03
 
 
 def test_stream_sends_headers_at_once_and_pings_while_it_waits() -> None:
