@@ -213,7 +213,8 @@ void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const 
     const TilePointers w{codes, codes + weight.scales_offset, weight.tile_bytes};
     float* target = out + tile * kTileColumns;
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
-    const int tiles = tile + most_tiles <= tile_end ? most_tiles : 1;
+    // Two lie in one run only from an even one on: see WeightView.
+    const int tiles = tile % most_tiles == 0 && tile + most_tiles <= tile_end ? most_tiles : 1;
     const int following = tile + (tiles_ahead > tiles ? tiles_ahead : tiles);
     const uint8_t* ahead =
         following < tile_end ? weight.tile(following) : next + size_t(following - tile_end) * weight.tile_bytes;

@@ -43,10 +43,8 @@ class ConstraintGate:
     """
 
     __slots__ = (
-        "_branches",
         "_depth",
-        "_next",
-        "_next_id",
+        "_following",
         "_reading",
         "_road",
         "_written",
@@ -67,10 +65,7 @@ class ConstraintGate:
         self._reading = reading
         self._written = written
         self._depth = road.depth
-        # Mostly one token comes after a place, and there is a place for each token: no table for one entry.
-        self._next_id: int | None = None
-        self._next: ConstraintGate | None = None
-        self._branches: dict[int, ConstraintGate] | None = None
+        self._following: dict[int, ConstraintGate] = {}
         self.mask: TokenMask | None = mask
         self.error: FerrumError | None = error
         self.is_complete = mask is reading.every_token
@@ -82,23 +77,15 @@ class ConstraintGate:
     @property
     def may_end(self) -> bool:
         """Whether an answer that ends here is what the constraint says."""
-        return self._own_road().engine.is_accepting()
+        return self.error is None and self._own_road().engine.is_accepting()
 
     def after(self, token_id: int) -> ConstraintGate:
-        if token_id == self._next_id:
-            assert self._next is not None
-            return self._next
-        if self._branches is not None and token_id in self._branches:
-            return self._branches[token_id]
+        known = self._following.get(token_id)
+        if known is not None:
+            return known
         if self.is_complete or self.error is not None:
             return self  # What follows a complete value is the end token.
-        following = self._step(token_id)
-        if self._next is None:
-            self._next_id, self._next = token_id, following
-        elif self._branches is None:
-            self._branches = {token_id: following}
-        else:
-            self._branches[token_id] = following
+        following = self._following[token_id] = self._step(token_id)
         return following
 
     def look(self) -> Future[str | None]:

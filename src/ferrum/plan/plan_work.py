@@ -56,24 +56,6 @@ class PlanWork:
                 pairs += part.num_visible_keys(group.window) * group.pair_multiply_adds
         return self._work(num_tokens, num_outputs, kv_bytes, pairs)
 
-    def of_runs(self, starts: Sequence[int], lengths: Sequence[int], num_outputs: int) -> Work:
-        """As ``of``, with parts of ``lengths`` tokens from ``starts`` on; fast for hundreds."""
-        kv_bytes = pairs = 0
-        for group in self.attention:
-            window = group.window
-            if window is None:
-                num_read = sum(starts) + sum(lengths)
-                num_visible = sum(
-                    [(2 * start + n + 1) * n // 2 for start, n in zip(starts, lengths, strict=True)]
-                )
-            else:
-                parts = list(map(WorkPart, starts, lengths))
-                num_read = sum([part.num_read_keys(window) for part in parts])
-                num_visible = sum([part.num_visible_keys(window) for part in parts])
-            kv_bytes += num_read * group.key_bytes
-            pairs += num_visible * group.pair_multiply_adds
-        return self._work(sum(lengths), num_outputs, kv_bytes, pairs)
-
     def of_rows(self, starts: Sequence[int], num_outputs: int) -> Work:
         """The same of a token at each of these positions, all of different sequences; fast for hundreds."""
         kv_bytes = pairs = 0

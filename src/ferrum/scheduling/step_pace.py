@@ -142,11 +142,10 @@ class StepPace:
 
     def _work_of(self, parts: Sequence[SequencePart]) -> Work:
         num_outputs = sum([part.num_outputs for part in parts])
-        starts = [part.start_position for part in parts]
-        lengths = [len(part.token_ids) for part in parts]
-        if sum(lengths) == len(parts):
-            return self._work.of_rows(starts, num_outputs)
-        return self._work.of_runs(starts, lengths, num_outputs)
+        if _num_rows(parts) == len(parts):
+            return self._work.of_rows([part.start_position for part in parts], num_outputs)
+        runs = [WorkPart(part.start_position, len(part.token_ids)) for part in parts]
+        return self._work.of(runs, num_outputs)
 
 
 def _num_rows(parts: Sequence[SequencePart]) -> int:

@@ -6,6 +6,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
+from ferrum.server import chat_completions, completions
 from ferrum.server.chat_completions import chat_completions_routes
 from ferrum.server.completions import completions_routes
 from ferrum.server.error_responses import answer_http_exception
@@ -30,7 +31,7 @@ def create_app(context: ServerContext) -> Starlette:
         *sessions_routes(context),
     ]
     app = Starlette(routes=routes)
-    app.add_middleware(QueueGuard, context=context, paths=("/v1/chat/completions", "/v1/completions"))
+    app.add_middleware(QueueGuard, context=context, paths=(chat_completions.PATH, completions.PATH))
     app.add_exception_handler(HTTPException, answer_http_exception)
     if context.options.cors_origins:
         # Outermost, so that errors and preflights carry the headers too; never together with credentials.

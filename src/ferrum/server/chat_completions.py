@@ -28,6 +28,8 @@ from ferrum.server.unsupported_fields import CHAT_FIELDS, refuse_unsupported
 from ferrum.server.wire_schemas import ChatCompletionBody, parse_body
 from ferrum.server.wire_to_core import chat_prompt, chat_sampling, inference_request
 
+PATH = "/v1/chat/completions"
+
 _OPEN: Mapping[str, object] = {"finish_reason": None}
 
 
@@ -46,7 +48,7 @@ def chat_completions_routes(context: ServerContext) -> list[Route]:
         except FerrumError as error:
             return error_response(error, _wire_names(body))
 
-    return [Route("/v1/chat/completions", create_chat_completion, methods=["POST"])]
+    return [Route(PATH, create_chat_completion, methods=["POST"])]
 
 
 def _wire_names(body: ChatCompletionBody) -> dict[str, str]:

@@ -32,6 +32,8 @@ from ferrum.server.unsupported_fields import COMPLETION_FIELDS, refuse_unsupport
 from ferrum.server.wire_schemas import CompletionBody, parse_body
 from ferrum.server.wire_to_core import completion_sampling, inference_request
 
+PATH = "/v1/completions"
+
 _OPEN: Mapping[str, object] = {"finish_reason": None}
 
 
@@ -50,7 +52,7 @@ def completions_routes(context: ServerContext) -> list[Route]:
         except FerrumError as error:
             return error_response(error, {"constraint": constraint_wire_name(body)})
 
-    return [Route("/v1/completions", create_completion, methods=["POST"])]
+    return [Route(PATH, create_completion, methods=["POST"])]
 
 
 async def _answer(context: ServerContext, request: Request, body: CompletionBody) -> Response:

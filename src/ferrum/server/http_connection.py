@@ -69,6 +69,7 @@ class HttpConnection(HttpToolsProtocol):
             if self._bytes_without_progress > MAX_HEAD_BYTES:
                 self._refuse(HeadTooLarge(MAX_HEAD_BYTES))
 
+    # asyncio asks for a bool here (Protocol.eof_received); uvicorn's class narrows that to None.
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether the connection is kept."""
         if not self._is_owed_an_answer():

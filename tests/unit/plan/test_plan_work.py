@@ -46,15 +46,6 @@ def test_it_agrees_with_the_reports_count(
     assert 0 <= counted.weight_bytes - work.weight_bytes <= num_tokens * 4096
 
 
-@given(parts=work_parts, num_outputs=st.integers(0, 5))
-def test_runs_of_tokens_are_the_parts_they_make(
-    plan: ModelPlan, parts: list[WorkPart], num_outputs: int
-) -> None:
-    work = plan_work(plan)
-    starts, lengths = [part.start for part in parts], [part.num_tokens for part in parts]
-    assert work.of_runs(starts, lengths, num_outputs) == work.of(parts, num_outputs)
-
-
 @given(starts=st.lists(st.integers(0, 900), min_size=1, max_size=20), data=st.data())
 def test_rows_of_different_sequences_are_parts_of_one_token(
     plan: ModelPlan, starts: list[int], data: st.DataObject

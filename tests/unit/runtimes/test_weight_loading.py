@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ferrum import _native
 from ferrum.core.arrays import ByteArray
+from ferrum.core.kv_dtype import KvDtype
+from ferrum.models.architectures import build_plan
+from ferrum.plan.lowering import lower
+from ferrum.runtimes.native_assembly import assemble
 from ferrum.runtimes.weight_loading import TILE_ROWS, WeightLoading
 from ferrum.weights.checkpoint import open_checkpoint
 from ferrum.weights.quantized_tensor import QuantizedTensor
 from ferrum.weights.tensor_types import TensorType
 from gguf_factory import write_gguf
+from tiny_models import write_tiny_llama
 
 KIND = TensorType.Q8_0
 COLUMNS = 64
@@ -114,6 +121,27 @@ def test_weights_that_cannot_lie_by_turns_are_refused(rows: tuple[int, int]) -> 
     runtime.reserve_weights(sum(_native.packed_bytes(KIND.ggml_id, each, COLUMNS) for each in rows))
     with pytest.raises(ValueError, match="even number of tiles"):
         runtime.add_weights([(KIND.ggml_id, each, COLUMNS) for each in rows])
+
+
+def test_gate_and_up_of_a_layer_lie_by_turns_and_all_else_by_itself(tmp_path: Path) -> None:
+    runtime = _native.Runtime("", 1, 8, 1, 1, 1024)
+    together: list[int] = []
+
+    class WatchedRuntime:
+        @staticmethod
+        def add_weights(shapes: Sequence[tuple[int, int, int]]) -> int:
+            together.append(len(shapes))
+            return runtime.add_weights(shapes)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(runtime, name)
+
+    with open_checkpoint(write_tiny_llama(tmp_path / "m.gguf", KIND)) as checkpoint:
+        plan = build_plan(checkpoint, 1024)
+        assemble(lower(plan), checkpoint.tensors, WatchedRuntime(), KvDtype.F16)
+    num_layers = len(plan.kv_layers)
+    # Words, then q, k, v, output and down of each layer.
+    assert Counter(together) == {2: num_layers, 1: 1 + 5 * num_layers}
 
 
 def _resident_file_bytes() -> int:

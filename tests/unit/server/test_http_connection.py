@@ -230,6 +230,19 @@ async def test_a_connection_that_rests_between_two_requests_is_kept(
     writer.close()
 
 
+async def ask_and_write_no_more(
+    listener: Listener, engine: ScriptedEngine, body: bytes, wait_s: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection whose client's half is closed behind the request; its answer begins ``wait_s`` later."""
+    engine.released.clear()
+    reader, writer = await listener.connect()
+    writer.write(post(body))
+    writer.write_eof()
+    await asyncio.sleep(wait_s)
+    engine.released.set()
+    return reader, writer
+
+
 async def skip_interim(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """How many interim answers came, and the head of the final one."""
     num_interim = 0
@@ -244,12 +257,7 @@ async def skip_interim(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 async def test_a_client_that_writes_no_more_but_reads_gets_its_whole_answer(
     listener: Listener, engine: ScriptedEngine, wait_s: float
 ) -> None:
-    engine.released.clear()
-    reader, writer = await listener.connect()
-    writer.write(post(CHAT))
-    writer.write_eof()
-    await asyncio.sleep(wait_s)
-    engine.released.set()
+    reader, writer = await ask_and_write_no_more(listener, engine, CHAT, wait_s)
 
     num_interim, head = await skip_interim(reader)
 
@@ -265,12 +273,7 @@ async def test_a_client_that_writes_no_more_but_reads_gets_its_whole_answer(
 async def test_a_client_that_writes_no_more_but_reads_gets_its_whole_stream(
     listener: Listener, engine: ScriptedEngine, wait_s: float
 ) -> None:
-    engine.released.clear()
-    reader, writer = await listener.connect()
-    writer.write(post(STREAM))
-    writer.write_eof()
-    await asyncio.sleep(wait_s)
-    engine.released.set()
+    reader, writer = await ask_and_write_no_more(listener, engine, STREAM, wait_s)
 
     answer = await asyncio.wait_for(reader.read(), 5)
 
