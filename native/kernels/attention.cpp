@@ -21,7 +21,7 @@ struct HalfBlock {
 struct Int8Block {
   using Value = int8_t;
   static constexpr KvType kType = KvType::int8;
-  FERRUM_INLINE Vector load(const Value* p) { return v_from_s8(p); }
+  FERRUM_INLINE Vector load(const Value* p) { return v_from_int(i_from_s8(p)); }
 };
 
 // Few queries leave registers free for more keys or values at once, and a sum waits for its own last step.

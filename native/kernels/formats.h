@@ -10,6 +10,11 @@
 //   low 2 bits: 2 vectors; vector v holds quads 4v..4v+3, two bits each from the low end
 //   1 high bit: 1 vector, bit q of a byte is quad q's;  2 high bits: 2 vectors as the low 2 bits
 // F32, F16 and BF16 tiles are [K][16] values.
+//
+// Scales of one superblock of 256 inputs, each entry a vector of 16 columns: d, then its like for minimums, as halves;
+// then a small integer for each scale and minimum. Of 8 bits: a byte each. Of 4: scale and minimum share a byte. Of 6,
+// three bytes for four integers (two scales and their minimums in turns, or four scales where there are no minimums):
+// the first and second with two bits on top, the high ones of the third and fourth, whose low four share the third byte.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +25,7 @@ namespace ferrum {
 inline constexpr int kTileColumns = 16;
 inline constexpr int kGroup = 32;
 inline constexpr int kSuperblock = 256;
+inline constexpr int kFourSixBits = 3 * kTileColumns;  // bytes of four small integers of six bits for each column
 
 // Values are GGUF's ids, so that the Python side needs no second table.
 enum class WeightType : int32_t {
@@ -44,32 +50,31 @@ struct WeightLayout {
   int offset;     // stored code = code + offset
   int group;      // inputs per scale: 16 or 32
   bool has_minimum;
-  bool has_superblock;  // scale = d * small integer, d once per 256 inputs
-  int code_bytes;       // per tile and 32 inputs
-  int scale_bytes;      // per tile and 32 inputs; per 256 inputs when has_superblock
+  int small_bits;   // not 0: scale = d * small integer of so many bits, d once per 256 inputs
+  int code_bytes;   // per tile and 32 inputs
+  int scale_bytes;  // per tile and 32 inputs; per 256 inputs with small integers
+
+  constexpr bool has_superblock() const { return small_bits != 0; }
+  constexpr int half_bytes() const { return 2 * kTileColumns * (has_minimum ? 2 : 1); }
 };
 
-static constexpr WeightLayout make_layout(int low, int high, int offset, int group, bool minimum, bool super) {
-  const int codes = 64 * low + 64 * high;
-  int scales = 2 * kTileColumns * (minimum ? 2 : 1);
-  if (super) {
-    const int groups = kSuperblock / group;
-    // Q2_K packs scale and minimum of a group into one byte; the others use a byte for each.
-    scales += groups * kTileColumns * (minimum && group == 32 ? 2 : 1);
-  }
-  return WeightLayout{low, high, offset, group, minimum, super, codes, scales};
+static constexpr WeightLayout make_layout(int low, int high, int offset, int group, bool minimum, int small_bits = 0) {
+  WeightLayout layout{low, high, offset, group, minimum, small_bits, 64 * (low + high), 0};
+  const int small_integers = kSuperblock / group * (minimum ? 2 : 1);
+  layout.scale_bytes = layout.half_bytes() + small_integers * small_bits / 8 * kTileColumns;
+  return layout;
 }
 
-inline constexpr WeightLayout kQ4_0 = make_layout(4, 0, 8, 32, false, false);
-inline constexpr WeightLayout kQ4_1 = make_layout(4, 0, 0, 32, true, false);
-inline constexpr WeightLayout kQ5_0 = make_layout(4, 1, 16, 32, false, false);
-inline constexpr WeightLayout kQ5_1 = make_layout(4, 1, 0, 32, true, false);
-inline constexpr WeightLayout kQ8_0 = make_layout(8, 0, 128, 32, false, false);
-inline constexpr WeightLayout kQ2_K = make_layout(2, 0, 0, 16, true, true);
-inline constexpr WeightLayout kQ3_K = make_layout(2, 1, 4, 16, false, true);
-inline constexpr WeightLayout kQ4_K = make_layout(4, 0, 0, 32, true, true);
-inline constexpr WeightLayout kQ5_K = make_layout(4, 1, 0, 32, true, true);
-inline constexpr WeightLayout kQ6_K = make_layout(4, 2, 32, 16, false, true);
+inline constexpr WeightLayout kQ4_0 = make_layout(4, 0, 8, 32, false);
+inline constexpr WeightLayout kQ4_1 = make_layout(4, 0, 0, 32, true);
+inline constexpr WeightLayout kQ5_0 = make_layout(4, 1, 16, 32, false);
+inline constexpr WeightLayout kQ5_1 = make_layout(4, 1, 0, 32, true);
+inline constexpr WeightLayout kQ8_0 = make_layout(8, 0, 128, 32, false);
+inline constexpr WeightLayout kQ2_K = make_layout(2, 0, 0, 16, true, 4);
+inline constexpr WeightLayout kQ3_K = make_layout(2, 1, 4, 16, false, 6);
+inline constexpr WeightLayout kQ4_K = make_layout(4, 0, 0, 32, true, 6);
+inline constexpr WeightLayout kQ5_K = make_layout(4, 1, 0, 32, true, 6);
+inline constexpr WeightLayout kQ6_K = make_layout(4, 2, 32, 16, false, 8);
 
 static constexpr const WeightLayout* layout_of(WeightType type) {
   switch (type) {

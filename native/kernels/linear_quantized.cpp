@@ -18,42 +18,98 @@ struct GroupScales {
   Vector minimum;
 };
 
-// Scales of group ``g`` (of L.group inputs) for the kWidth columns from ``column`` on; ``scales`` is the tile's run.
+struct SmallIntegers {
+  IntVector first;
+  IntVector second;
+};
+
+// The first and second of four, or the third and fourth; see formats.h.
+FERRUM_INLINE SmallIntegers six_bit_integers(const uint8_t* four, bool is_later_half) {
+  const IntVector a = i_from_u8(four), b = i_from_u8(four + kTileColumns);
+  if (!is_later_half) return {i_choose_bits(63, a, i_set(0)), i_choose_bits(63, b, i_set(0))};
+  const IntVector low = i_from_u8(four + 2 * kTileColumns);
+  return {i_choose_bits(15, low, i_shift_down<2>(a)), i_choose_bits(15, i_shift_down<4>(low), i_shift_down<2>(b))};
+}
+
+// Which scales of a run, which holds those of a superblock, or of 32 inputs where there are none.
+struct ScaleIndex {
+  int group32;  // within the run
+  bool is_odd;  // group32 % 2, where the compiler can know it
+  int half;     // of the 32 inputs, of types with a scale for 16
+};
+
+// Scale and minimum as integers, for the kWidth columns that begin at ``small``.
 template <WeightLayout L>
-FERRUM_INLINE GroupScales load_scales(const uint8_t* scales, int g, int column) {
-  GroupScales result{};
-  if constexpr (!L.has_superblock) {
-    const uint16_t* p = reinterpret_cast<const uint16_t*>(scales + size_t(g) * L.scale_bytes) + column;
-    result.scale = v_from_half(p);
-    if constexpr (L.has_minimum) result.minimum = v_from_half(p + kTileColumns);
+FERRUM_INLINE SmallIntegers small_integers(const uint8_t* small, ScaleIndex index) {
+  const uint8_t* one = small + (index.group32 * kGroup / L.group + index.half) * kTileColumns;
+  if constexpr (L.small_bits == 8) {
+    return {i_from_s8(reinterpret_cast<const int8_t*>(one)), i_set(0)};
+  } else if constexpr (L.small_bits == 4) {
+    const IntVector both = i_from_u8(one);
+    return {i_choose_bits(15, both, i_set(0)), i_shift_down<4>(both)};
   } else {
-    constexpr int groups = kSuperblock / L.group;
-    const uint8_t* block = scales + size_t(g / groups) * L.scale_bytes;
-    const uint16_t* p = reinterpret_cast<const uint16_t*>(block) + column;
-    const Vector d = v_from_half(p);
-    const uint8_t* small = block + 2 * kTileColumns * (L.has_minimum ? 2 : 1) + column;
-    if constexpr (L.has_minimum) {
-      const Vector d_minimum = v_from_half(p + kTileColumns);
-      if constexpr (L.group == 32) {
-        small += (g % groups) * 2 * kTileColumns;
-        result.scale = v_mul(d, v_from_u8(small));
-        result.minimum = v_sub(v_zero(), v_mul(d_minimum, v_from_u8(small + kTileColumns)));
-      } else {
-        small += (g % groups) * kTileColumns;
-        uint8_t low[kWidth], high[kWidth];
-        for (int i = 0; i < kWidth; ++i) {
-          low[i] = small[i] & 15;
-          high[i] = small[i] >> 4;
-        }
-        result.scale = v_mul(d, v_from_u8(low));
-        result.minimum = v_sub(v_zero(), v_mul(d_minimum, v_from_u8(high)));
-      }
-    } else {
-      small += (g % groups) * kTileColumns;
-      result.scale = v_mul(d, v_from_s8(reinterpret_cast<const int8_t*>(small)));
-    }
+    const SmallIntegers two = six_bit_integers(small + index.group32 / 2 * kFourSixBits, index.is_odd);
+    if constexpr (L.has_minimum) return two;
+    return {i_sub(index.half == 0 ? two.first : two.second, i_set(32)), i_set(0)};
+  }
+}
+
+// For the kWidth columns from ``column`` on.
+template <WeightLayout L>
+FERRUM_INLINE GroupScales load_scales(const uint8_t* run, ScaleIndex index, int column) {
+  const uint16_t* halves = reinterpret_cast<const uint16_t*>(run) + column;
+  GroupScales result{};
+  result.scale = v_from_half(halves);
+  if constexpr (L.has_minimum) result.minimum = v_from_half(halves + kTileColumns);
+  if constexpr (L.has_superblock()) {
+    const SmallIntegers integers = small_integers<L>(run + L.half_bytes() + column, index);
+    result.scale = v_mul(result.scale, v_from_int(integers.first));
+    if constexpr (L.has_minimum) result.minimum = v_sub(v_zero(), v_mul(result.minimum, v_from_int(integers.second)));
   }
   return result;
+}
+
+// Where the scales of one or two neighbouring tiles come from: as they lie in memory, ...
+struct PackedScales {
+  const uint8_t* at;
+  size_t tile_bytes;
+
+  template <WeightLayout L>
+  inline __attribute__((always_inline)) GroupScales of(int tile, int group32, int half, bool is_odd, int column) const {
+    constexpr int groups = L.has_superblock() ? kSuperblock / kGroup : 1;
+    const uint8_t* run = at + tile * tile_bytes + size_t(group32 / groups) * L.scale_bytes;
+    return load_scales<L>(run, {group32 % groups, is_odd, half}, column);
+  }
+};
+
+// ... or multiplied out, for many rows: a vector of 16 for each group, then one of minimums.
+template <WeightLayout L>
+inline constexpr int kFloatsOfGroup = kTileColumns * (L.has_minimum ? 2 : 1);
+
+struct PlainScales {
+  const float* at;
+  size_t tile_floats;
+
+  template <WeightLayout L>
+  inline __attribute__((always_inline)) GroupScales of(int tile, int group32, int half, bool, int column) const {
+    const float* group =
+        at + tile * tile_floats + size_t(group32 * kGroup / L.group + half) * kFloatsOfGroup<L> + column;
+    GroupScales result{};
+    result.scale = v_load(group);
+    if constexpr (L.has_minimum) result.minimum = v_load(group + kTileColumns);
+    return result;
+  }
+};
+
+template <WeightLayout L>
+void multiply_out(const PackedScales& packed, int groups32, float* out) {
+  for (int g32 = 0; g32 < groups32; ++g32)
+    for (int half = 0; half < kGroup / L.group; ++half, out += kFloatsOfGroup<L>)
+      for (int column = 0; column < kTileColumns; column += kWidth) {
+        const GroupScales scales = packed.of<L>(0, g32, half, g32 % 2 != 0, column);
+        v_store(out + column, scales.scale);
+        if constexpr (L.has_minimum) v_store(out + kTileColumns + column, scales.minimum);
+      }
 }
 
 // ---- one register tile --------------------------------------------------------------------------------------------
@@ -69,15 +125,19 @@ struct RowPointers {
 };
 
 // One or two neighbouring tiles.
+template <class Scales>
 struct TilePointers {
   const uint8_t* codes;
-  const uint8_t* scales;
   size_t tile_bytes;
+  Scales scales;
 };
 
 // Vectors: of columns, side by side in a tile (AVX2), then in its neighbour. Each activation that is loaded serves all.
-template <WeightLayout L, int FirstQuad, int EndQuad, int Rows, int Vectors>
-FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, const RowPointers& x, Vector (*acc)[Rows]) {
+// ``half``: of the group's 32 inputs, of types with a scale for 16. ``is_odd``: ``g32``, where the compiler can know it.
+template <WeightLayout L, int FirstQuad, int EndQuad, int Rows, int Vectors, class Scales>
+FERRUM_INLINE void accumulate_group(const TilePointers<Scales>& w, int g32, int half, bool is_odd, const RowPointers& x,
+                                    Vector (*acc)[Rows]) {
+  const int g = g32 * kGroup / L.group + half;
   static_assert(kParts == 1 || Vectors == kParts);
   const size_t vector_bytes = kParts == 1 ? w.tile_bytes : 4 * kWidth;
   IntVector dot[Vectors][Rows];
@@ -97,7 +157,7 @@ FERRUM_INLINE void accumulate_group(const TilePointers& w, int g, int g32, const
 #pragma GCC unroll 2
   for (int v = 0; v < Vectors; ++v) {
     const int tile = v / kParts, column = v % kParts * kWidth;
-    const GroupScales scales = load_scales<L>(w.scales + tile * w.tile_bytes, g, column);
+    const GroupScales scales = w.scales.template of<L>(tile, g32, half, is_odd, column);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
       const Vector scale = v_mul(scales.scale, v_set(x.scales[r * x.scales_stride + g32]));
@@ -124,25 +184,37 @@ struct SpreadPrefetch {
   size_t step;
 };
 
-template <WeightLayout L, int Rows, int Tiles>
-void register_tile(TilePointers w, int groups32, const Prefetch& ahead, const RowPointers& x, float* out,
+// Groups ``g32 + Index`` to ``g32 + Together - 1`` of a tile, unrolled, so that the compiler knows which are odd.
+template <WeightLayout L, int Index, int Together, int Rows, int Vectors, class Scales>
+FERRUM_INLINE void accumulate_groups(const TilePointers<Scales>& w, int g32, SpreadPrefetch& next, const RowPointers& x,
+                                     Vector (*acc)[Rows]) {
+  next.ask();
+  const int g = g32 + Index;
+  const bool is_odd = Together == 2 ? Index == 1 : g % 2 != 0;
+  const TilePointers<Scales> here{w.codes + size_t(Index) * L.code_bytes, w.tile_bytes, w.scales};
+  if constexpr (L.group == 32) {
+    accumulate_group<L, 0, 8, Rows, Vectors>(here, g, 0, is_odd, x, acc);
+  } else {
+    accumulate_group<L, 0, 4, Rows, Vectors>(here, g, 0, is_odd, x, acc);
+    accumulate_group<L, 4, 8, Rows, Vectors>(here, g, 1, is_odd, x, acc);
+  }
+  if constexpr (Index + 1 < Together) accumulate_groups<L, Index + 1, Together, Rows, Vectors>(w, g32, next, x, acc);
+}
+
+template <WeightLayout L, int Rows, int Tiles, class Scales>
+void register_tile(TilePointers<Scales> w, int groups32, const Prefetch& ahead, const RowPointers& x, float* out,
                    size_t out_stride, const float* bias) {
   constexpr int Vectors = Tiles * kParts;
+  // Six-bit scales of even and odd groups lie differently.
+  constexpr int together = L.small_bits == 6 && Rows == 1 ? 2 : 1;
   Vector acc[Vectors][Rows];
 #pragma GCC unroll 2
   for (int v = 0; v < Vectors; ++v)
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) acc[v][r] = v_zero();
   SpreadPrefetch next(ahead, groups32);
-  for (int g32 = 0; g32 < groups32; ++g32, w.codes += L.code_bytes) {
-    next.ask();
-    if constexpr (L.group == 32) {
-      accumulate_group<L, 0, 8, Rows, Vectors>(w, g32, g32, x, acc);
-    } else {
-      accumulate_group<L, 0, 4, Rows, Vectors>(w, 2 * g32, g32, x, acc);
-      accumulate_group<L, 4, 8, Rows, Vectors>(w, 2 * g32 + 1, g32, x, acc);
-    }
-  }
+  for (int g32 = 0; g32 < groups32; g32 += together, w.codes += size_t(together) * L.code_bytes)
+    accumulate_groups<L, 0, together, Rows, Vectors>(w, g32, next, x, acc);
 #pragma GCC unroll 2
   for (int v = 0; v < Vectors; ++v) {
 #pragma GCC unroll 16
@@ -160,16 +232,17 @@ inline constexpr int kMostRows = 4;
 inline constexpr int kMostTiles = 1;
 #endif
 
-template <WeightLayout L, int Tiles>
-void linear_rows(const WeightView& weight, const TilePointers& w, const uint8_t* next, const QuantizedRowsView& x,
-                 int row_begin, int row_end, float* out, size_t out_stride, const float* bias) {
+template <WeightLayout L, int Tiles, int MostRows, class Scales>
+void linear_rows(const WeightView& weight, const TilePointers<Scales>& w, const uint8_t* next,
+                 const QuantizedRowsView& x, int row_begin, int row_end, float* out, size_t out_stride,
+                 const float* bias) {
   constexpr bool by32 = L.group == 32;
   const int groups32 = (weight.columns + kGroup - 1) / kGroup;
-  const int row_blocks = (row_end - row_begin + kMostRows - 1) / kMostRows;
+  const int row_blocks = (row_end - row_begin + MostRows - 1) / MostRows;
   Prefetch ahead{next, Tiles * w.tile_bytes / size_t(row_blocks)};
   for (int row = row_begin; row < row_end;) {
     const int left = row_end - row;
-    const int rows = left >= kMostRows ? kMostRows : (kMostRows > 4 && left >= 4 ? 4 : (left >= 2 ? 2 : 1));
+    const int rows = left >= MostRows ? MostRows : (MostRows > 4 && left >= 4 ? 4 : (left >= 2 ? 2 : 1));
     const RowPointers pointers{
         x.codes + size_t(row) * x.padded,
         x.scales + size_t(row) * x.groups,
@@ -180,11 +253,14 @@ void linear_rows(const WeightView& weight, const TilePointers& w, const uint8_t*
         size_t(x.groups) * (by32 ? 1 : 2),
     };
     float* target = out + size_t(row) * out_stride;
-    switch (rows) {
-      case 1: register_tile<L, 1, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias); break;
-      case 2: register_tile<L, 2, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias); break;
-      case 4: register_tile<L, 4, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias); break;
-      default: register_tile<L, kMostRows, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias);
+    if (rows == 1) {
+      register_tile<L, 1, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias);
+    } else if constexpr (MostRows > 1) {
+      switch (rows) {
+        case 2: register_tile<L, 2, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias); break;
+        case 4: register_tile<L, 4, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias); break;
+        default: register_tile<L, MostRows, Tiles>(w, groups32, ahead, pointers, target, out_stride, bias);
+      }
     }
     ahead.at += ahead.bytes;
     row += rows;
@@ -196,6 +272,33 @@ inline constexpr int kTilesAheadOfStores = 2;
 // tiles, codes and scales alike: one sequential stream is read faster than the two that lie at the same distance of each.
 inline constexpr size_t kLeastBytesAhead = 12288;
 
+// Floats of a tile's scales multiplied out. Many rows are worked on a few at a time, and each time all scales are needed:
+// with superblocks they take four to ten instructions each.
+template <WeightLayout L>
+FERRUM_INLINE size_t num_plain_scales(const WeightView& weight) {
+  return size_t(weight.columns / L.group) * kFloatsOfGroup<L>;
+}
+
+template <WeightLayout L, int Tiles>
+void linear_tile(const WeightView& weight, const uint8_t* codes, const uint8_t* next, float* plain_scales,
+                 const QuantizedRowsView& x, int row_begin, int row_end, float* out, size_t out_stride,
+                 const float* bias) {
+  const PackedScales packed{codes + weight.scales_offset, weight.tile_bytes};
+  const TilePointers<PackedScales> w{codes, weight.tile_bytes, packed};
+  if constexpr (!L.has_superblock()) {
+    linear_rows<L, Tiles, kMostRows>(weight, w, next, x, row_begin, row_end, out, out_stride, bias);
+  } else if (row_end - row_begin == 1) {
+    linear_rows<L, 1, 1>(weight, w, next, x, row_begin, row_end, out, out_stride, bias);
+  } else {
+    const size_t floats = num_plain_scales<L>(weight);
+    for (int tile = 0; tile < Tiles; ++tile)
+      multiply_out<L>({packed.at + tile * weight.tile_bytes, weight.tile_bytes}, weight.columns / kGroup,
+                      plain_scales + tile * floats);
+    const TilePointers<PlainScales> plain{codes, weight.tile_bytes, {plain_scales, floats}};
+    linear_rows<L, Tiles, kMostRows>(weight, plain, next, x, row_begin, row_end, out, out_stride, bias);
+  }
+}
+
 template <WeightLayout L>
 void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const uint8_t* next,
                   const QuantizedRowsView& x, int row_begin, int row_end, float* out, size_t out_stride,
@@ -204,13 +307,14 @@ void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const 
   // Lone rows read one tile after the other: two streams at once gain nothing there.
   const int most_tiles = is_lone ? 1 : kMostTiles;
   const int tiles_ahead = is_lone ? int((kLeastBytesAhead - 1) / weight.tile_bytes) + 1 : 0;
+  const size_t num_floats = L.has_superblock() && !is_lone ? kMostTiles * num_plain_scales<L>(weight) : 0;
+  float* plain_scales = static_cast<float*>(__builtin_alloca_with_align(num_floats * sizeof(float), 512));
   for (int tile = tile_begin; tile < tile_end;) {
     // Another member read this line in the last layer: where cores share no cache, a third of a microsecond to get it
     // back, more often than the stores of a short row can wait for.
     if (is_lone)
       __builtin_prefetch(out + size_t(row_begin) * out_stride + (tile + kTilesAheadOfStores) * kTileColumns, 1, 3);
     const uint8_t* codes = weight.tile(tile);
-    const TilePointers w{codes, codes + weight.scales_offset, weight.tile_bytes};
     float* target = out + tile * kTileColumns;
     const float* tile_bias = bias ? bias + tile * kTileColumns : nullptr;
     // Two lie in one run only from an even one on: see WeightView.
@@ -219,8 +323,8 @@ void linear_tiles(const WeightView& weight, int tile_begin, int tile_end, const 
     const uint8_t* ahead =
         following < tile_end ? weight.tile(following) : next + size_t(following - tile_end) * weight.tile_bytes;
     tile += tiles;
-    if (tiles == 1) linear_rows<L, 1>(weight, w, ahead, x, row_begin, row_end, target, out_stride, tile_bias);
-    else linear_rows<L, kMostTiles>(weight, w, ahead, x, row_begin, row_end, target, out_stride, tile_bias);
+    const auto work = tiles == 1 ? linear_tile<L, 1> : linear_tile<L, kMostTiles>;
+    work(weight, codes, ahead, plain_scales, x, row_begin, row_end, target, out_stride, tile_bias);
   }
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #define FERRUM_ISA runtime_scalar
-#include "../kernels/vector.h"
+#include "../kernels/sixteen_bits.h"
 #undef FERRUM_ISA
 
 namespace ferrum {

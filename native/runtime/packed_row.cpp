@@ -29,6 +29,39 @@ uint8_t stored_code(const WeightLayout& layout, const uint8_t* group, int column
   return uint8_t(code);
 }
 
+// Small integer ``index`` of four of six bits, of which a column's three bytes begin at ``four``.
+int six_bits(const uint8_t* four, int index) {
+  const int low = four[2 * kTileColumns];
+  switch (index) {
+    case 0: return four[0] & 63;
+    case 1: return four[kTileColumns] & 63;
+    case 2: return (low & 15) | (four[0] >> 6 << 4);
+    default: return (low >> 4) | (four[kTileColumns] >> 6 << 4);
+  }
+}
+
+struct GroupScales {
+  float scale;
+  float minimum;
+};
+
+GroupScales read_scales(const WeightLayout& layout, const uint8_t* scales, int start, int column) {
+  const uint8_t* run = scales + size_t(start / (layout.has_superblock() ? kSuperblock : kGroup)) * layout.scale_bytes;
+  const float d = half_to_float(load_half(run + 2 * column));
+  const float d_minimum = layout.has_minimum ? half_to_float(load_half(run + 2 * (kTileColumns + column))) : 0.0f;
+  if (!layout.has_superblock()) return {d, d_minimum};
+  const uint8_t* small = run + layout.half_bytes() + column;
+  const int g = start % kSuperblock / layout.group;
+  if (layout.small_bits == 8) return {d * float(int8_t(small[g * kTileColumns])), 0.0f};
+  if (layout.small_bits == 4) {
+    const uint8_t both = small[g * kTileColumns];
+    return {d * float(both & 15), -(d_minimum * float(both >> 4))};
+  }
+  if (!layout.has_minimum) return {d * float(six_bits(small + g / 4 * kFourSixBits, g % 4) - 32), 0.0f};
+  const uint8_t* four = small + g / 2 * kFourSixBits;
+  return {d * float(six_bits(four, g % 2 * 2)), -(d_minimum * float(six_bits(four, g % 2 * 2 + 1)))};
+}
+
 }  // namespace
 
 void read_row(const WeightView& weight, int row, float* out) {
@@ -46,26 +79,7 @@ void read_row(const WeightView& weight, int row, float* out) {
   }
   const uint8_t* scales = tile + weight.scales_offset;
   for (int start = 0; start < weight.columns; start += layout->group) {
-    float scale, minimum = 0.0f;
-    if (!layout->has_superblock) {
-      const uint8_t* run = scales + size_t(start / kGroup) * layout->scale_bytes;
-      scale = half_to_float(load_half(run + 2 * column));
-      if (layout->has_minimum) minimum = half_to_float(load_half(run + 2 * (kTileColumns + column)));
-    } else {
-      const uint8_t* run = scales + size_t(start / kSuperblock) * layout->scale_bytes;
-      const int g = start % kSuperblock / layout->group;
-      const uint8_t* small = run + 2 * kTileColumns * (layout->has_minimum ? 2 : 1) + column;
-      const float d = half_to_float(load_half(run + 2 * column));
-      if (layout->has_minimum) {
-        const float d_minimum = half_to_float(load_half(run + 2 * (kTileColumns + column)));
-        const bool two = layout->group == 32;
-        const uint8_t* entry = small + g * kTileColumns * (two ? 2 : 1);
-        scale = d * float(two ? entry[0] : entry[0] & 15);
-        minimum = -(d_minimum * float(two ? entry[kTileColumns] : entry[0] >> 4));
-      } else {
-        scale = d * float(int8_t(small[g * kTileColumns]));
-      }
-    }
+    const auto [scale, minimum] = read_scales(*layout, scales, start, column);
     for (int k = start; k < start + layout->group; ++k) {
       const uint8_t* group = tile + size_t(k / kGroup) * layout->code_bytes;
       const float product = scale * float(int(stored_code(*layout, group, column, k % kGroup)) - layout->offset);

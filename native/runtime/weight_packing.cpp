@@ -37,7 +37,7 @@ constexpr SourceBlock source_block(WeightType type) {
 struct BlockScales {
   uint16_t d = 0;
   uint16_t minimum = 0;
-  uint8_t scale[16] = {};          // per group; Q2_K: scale and minimum nibbles; Q3_K, Q6_K: signed
+  uint8_t scale[16] = {};          // per group; Q2_K: scale and minimum nibbles; Q6_K: signed
   uint8_t scale_minimum[16] = {};  // Q4_K, Q5_K
 };
 
@@ -60,12 +60,12 @@ void read_scales_k4(const uint8_t* p, BlockScales& out) {
   }
 }
 
-// The sixteen 6-bit scales of Q3_K, less 32.
+// The sixteen 6-bit scales of Q3_K, more by 32 than they stand for.
 void read_scales_k3(const uint8_t* p, BlockScales& out) {
   for (int i = 0; i < 16; ++i) {
     const int low = i < 8 ? p[i] & 15 : p[i - 8] >> 4;
     const int high = (p[8 + i % 4] >> (2 * (i / 4))) & 3;
-    out.scale[i] = uint8_t(int8_t((low | (high << 4)) - 32));
+    out.scale[i] = uint8_t(low | (high << 4));
   }
 }
 
@@ -178,16 +178,28 @@ void place_quads(const uint32_t (&quads)[8], uint8_t* group) {
   }
 }
 
+// Four integers of six bits, see formats.h.
+void place_six_bits(int first, int second, int third, int fourth, uint8_t* target) {
+  target[0] = uint8_t(first | third >> 4 << 6);
+  target[kTileColumns] = uint8_t(second | fourth >> 4 << 6);
+  target[2 * kTileColumns] = uint8_t((third & 15) | (fourth & 15) << 4);
+}
+
 void place_scales(const WeightLayout& layout, const BlockScales& s, int column, uint8_t* run) {
   uint16_t* halves = reinterpret_cast<uint16_t*>(run);
   halves[column] = s.d;
   if (layout.has_minimum) halves[kTileColumns + column] = s.minimum;
-  if (!layout.has_superblock) return;
-  uint8_t* small = run + 2 * kTileColumns * (layout.has_minimum ? 2 : 1) + column;
-  const bool two = layout.has_minimum && layout.group == 32;
-  for (int g = 0; g < kSuperblock / layout.group; ++g, small += kTileColumns * (two ? 2 : 1)) {
-    small[0] = s.scale[g];
-    if (two) small[kTileColumns] = s.scale_minimum[g];
+  if (!layout.has_superblock()) return;
+  uint8_t* small = run + layout.half_bytes() + column;
+  const int groups = kSuperblock / layout.group;
+  if (layout.small_bits != 6) {
+    for (int g = 0; g < groups; ++g) small[g * kTileColumns] = s.scale[g];
+  } else if (layout.has_minimum) {
+    for (int g = 0; g < groups; g += 2, small += kFourSixBits)
+      place_six_bits(s.scale[g], s.scale_minimum[g], s.scale[g + 1], s.scale_minimum[g + 1], small);
+  } else {
+    for (int g = 0; g < groups; g += 4, small += kFourSixBits)
+      place_six_bits(s.scale[g], s.scale[g + 1], s.scale[g + 2], s.scale[g + 3], small);
   }
 }
 
@@ -250,7 +262,7 @@ PackedSize packed_size(WeightType type, int rows, int columns) {
     return {bytes, bytes, tiles};
   }
   const size_t codes = size_t(columns / kGroup) * layout->code_bytes;
-  const size_t runs = layout->has_superblock ? columns / kSuperblock : columns / kGroup;
+  const size_t runs = layout->has_superblock() ? columns / kSuperblock : columns / kGroup;
   return {round_up(codes + runs * layout->scale_bytes, 64), codes, tiles};
 }
 
