@@ -1,12 +1,12 @@
-"""How long this machine keeps work from its processors, and how much longer than usual the same work takes on it.
+"""How long this machine keeps work from its processors, and how much longer than usual the same work takes.
 
     python benchmarks/machine_pauses.py [--seconds 10] [--windows 1]
 
 Other processes and the kernel do, and a host: it stops all processors of a virtual machine at once, for 10 or
 20 ms, or lends their halves to others for some tenths of a second. Both show in the largest gap of any server
 on the machine. Measured for each window of so many seconds: the longest time in which a process that does
-nothing but look at the clock did not come to it; and, in a second such window, how many times as long as their
-median pieces of always the same work (products of matrices that fit a core's cache, some 25 ms) took at most.
+nothing but look at the clock did not come to it; and, in a second such window, how many times as long as
+their median pieces of always the same work (products of matrices that fit a core's cache, some 25 ms) took.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def longest_pause(seconds: float) -> float:
 
 
 def work_stretch(seconds: float) -> Stretch:
-    """Of pieces of the same work that a process on each processor does for so many seconds; the worst of them."""
+    """Of pieces of the same work that a process on each processor does for so many seconds; the worst."""
     of_each = [sorted(json.loads(answer)) for answer in _on_each_processor(_WORK, seconds)]
     late = max(pieces[int(0.99 * len(pieces))] / statistics.median(pieces) for pieces in of_each)
     return Stretch(late, max(pieces[-1] / statistics.median(pieces) for pieces in of_each))
